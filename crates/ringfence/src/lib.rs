@@ -67,6 +67,7 @@
 //! | `redis` (default) | Redis and Valkey nodes |
 //! | `sqlite` | the embedded node, for the processes of one machine. Off by default, see below |
 //! | `blocking` | [`blocking`], the API without async |
+//! | `metrics` | metrics through the facade crate of that name; see [`Locks::stats`] for programs without an exporter |
 //! | `client` | the client with the in-memory node; all of the above imply it |
 //! | `test-util` | test doubles: a clock that a test steps, seeded tokens, and faults of the in-memory node |
 //!
@@ -95,6 +96,8 @@ pub mod blocking;
 #[cfg(feature = "client")]
 mod client;
 pub mod node;
+#[cfg(feature = "client")]
+mod observation;
 pub mod resource;
 #[cfg(feature = "client")]
 mod runtime;
@@ -144,6 +147,10 @@ pub use client::{
     PARTIES_MAX, PERMITS_MAX, PlainGuard, PlainLock, ReadGuard, Receipt, ReceiptError,
     ReleaseError, ReleaseReceiptError, RwLock, Semaphore, SemaphoreGuard, SemaphoreInspection,
     Votes, Waiter,
+};
+#[cfg(feature = "client")]
+pub use observation::{
+    Event, Listener, LockKind, NodeState, NodeStats, Outcome, RenewalOutcome, Stats,
 };
 #[cfg(feature = "client")]
 pub use ringfence_core::{

@@ -10,6 +10,7 @@ use crate::group::Group;
 use crate::name::{NAME_MAX_BYTES, Name};
 use crate::node::Node;
 use crate::node::memory::MemoryNode;
+use crate::observation::{Observation, Observed};
 use crate::protocol::{Cluster, Drift, ExplicitValues};
 use crate::runtime::closing::RuntimeWatch;
 use crate::runtime::sender::Sender;
@@ -40,6 +41,9 @@ pub struct Builder {
     label: Option<String>,
     pub(super) clock: Clock,
     entropy: Entropy,
+    pub(super) observed: Observed,
+    #[cfg(feature = "metrics")]
+    pub(super) metric_names: Vec<String>,
 }
 
 /// Settings after they were checked.
@@ -161,6 +165,7 @@ impl Builder {
             return Err(ConnectError::NoRuntime);
         }
         let settings = self.settings()?;
+        let observed = self.observed()?;
         let members = self.open_nodes()?;
         let quarantines: Vec<bool> = members.iter().map(|member| member.quarantines).collect();
         let nodes: Vec<_> = members.into_iter().map(|member| member.node).collect();
@@ -174,7 +179,9 @@ impl Builder {
         {
             cluster.leases_use_other_clock(node);
         }
-        let sender = Sender::new(nodes, cluster, self.clock);
+        let observation = Observation::new(&nodes, observed)
+            .map_err(|error| ConnectError::Thread(Arc::new(error)))?;
+        let sender = Sender::new(nodes, cluster, self.clock, observation);
         let runtime = Arc::new(ClientRuntime::new(sender, self.entropy));
         let (watch, schedule) = (RuntimeWatch::of(&runtime), Arc::clone(&runtime.schedule));
         tokio::spawn(keeper::keep(Arc::downgrade(&runtime), schedule, watch));

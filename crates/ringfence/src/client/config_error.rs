@@ -170,6 +170,15 @@ pub enum ConfigError {
         /// The largest number of bytes.
         most: usize,
     },
+    /// Too many templates for the label `name`.
+    #[cfg(feature = "metrics")]
+    #[error("there may be {most} metric names, not {given}")]
+    TooManyMetricNames {
+        /// The number of templates.
+        given: usize,
+        /// The largest number.
+        most: usize,
+    },
     /// The tokio runtime in which the client was connected has ended: nothing could be renewed.
     #[error(
         "the tokio runtime in which this client was connected has ended, so it can hold nothing; \

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::message::Claim;
+use crate::observation::LockKind;
 use crate::token::Token;
 
 use super::error::{AcquireError, ConfigError, HoldError, InspectError, ReleaseError};
@@ -44,7 +45,8 @@ pub struct Leader {
 }
 
 impl Election {
-    pub(super) fn new(lock: Lock) -> Self {
+    pub(super) fn new(mut lock: Lock) -> Self {
+        lock.taken_as = Some(LockKind::Election);
         // A leader that is well leads on; a mutex is bounded because its work should end.
         Self(lock.max_hold(None))
     }

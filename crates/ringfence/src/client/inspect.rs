@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::message::{Answer, Claim, Mode, Reply, View};
 use crate::name::Name;
 use crate::node::{CallError, Tier, Trouble};
+use crate::observation::Stats;
 use crate::protocol::{Discount, duplicates, inspect};
 use crate::runtime::gather::all;
 
@@ -160,6 +161,23 @@ impl Locks {
     /// is paused. All its guards are lost each time.
     pub fn standstills(&self) -> u64 {
         self.shared.runtime.sender.freezes()
+    }
+
+    /// What this client has done since it was connected, and what it holds now. Asks no node.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = ringfence::Locks::connect("memory:").await?;
+    /// let guard = locks.mutex("orders:42").lock().await?;
+    /// let stats = locks.stats();
+    /// assert_eq!((stats.granted, stats.held, stats.waiting), (1, 1, 0));
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn stats(&self) -> Stats {
+        self.shared.runtime.sender.observation.stats()
     }
 
     /// The state of every node, in node order.

@@ -9,6 +9,7 @@ use tracing::Instrument;
 
 use crate::message::{Claim, Kind};
 use crate::name::NameError;
+use crate::observation::{LockKind, ObservedLock};
 use crate::protocol::{AcquireTerms, Attempt, HoldPolicy};
 use crate::runtime::ClientRuntime;
 use crate::runtime::acquire::{AcquireRequest, acquire};
@@ -48,6 +49,8 @@ pub struct Lock {
     lock_delay: Duration,
     hold_at_least: Duration,
     pub(super) kind: Kind,
+    /// What it is for the user, if that is more than its kind for the nodes.
+    pub(super) taken_as: Option<LockKind>,
 }
 
 impl Lock {
@@ -67,6 +70,7 @@ impl Lock {
             lock_delay: Duration::ZERO,
             hold_at_least: Duration::ZERO,
             kind: Kind::Exclusive,
+            taken_as: None,
         }
     }
 
@@ -191,6 +195,7 @@ impl Lock {
         Self {
             claims: self.claims.clone().map(shared),
             kind: Kind::Shared,
+            taken_as: None,
             ..self.clone()
         }
     }
@@ -217,14 +222,19 @@ impl Lock {
         mut note: impl FnMut(&Attempt),
     ) -> Result<(Guard, Option<u32>), AcquireError> {
         let wanted = self.wanted(wait)?;
-        let span = tracing::debug_span!(target: "ringfence", "acquire", name = %name, label = %wanted.label);
         let runtime = &self.locks.shared.runtime;
+        let (observation, clock) = (&runtime.sender.observation, &runtime.sender.clock);
+        let observed = self.observed(&wanted.claims);
+        let span = observation.span(&name, observed, &wanted.label);
+        let mut acquiring = observation.acquiring(clock, &name, observed);
+        let begun = acquiring.begun();
         let mut looked = false;
         let mut told_of_quarantine = false;
         // Of a semaphore one client may well hold several.
         let waiting = wait.is_none_or(|wait| !wait.is_zero()) && self.kind != Kind::Slot;
         let on_lost = |attempt: &Attempt, again: Timestamp| {
             tracing::trace!(target: "ringfence", ballot = %attempt.ballot(), ?again, votes = ?attempt.votes().collect::<Vec<_>>(), "attempt lost");
+            acquiring.attempt_lost();
             note(attempt);
             // Once: what this task does not hold now it cannot take while it waits.
             if waiting && !std::mem::replace(&mut looked, true) {
@@ -234,34 +244,59 @@ impl Lock {
                 told_of_quarantine = self.warn_of_quarantine(&name, attempt);
             }
         };
-        let won = acquire(runtime, &wanted, on_lost)
+        let won = acquire(runtime, &wanted, begun, on_lost)
             .instrument(span)
-            .await
-            .map_err(|refusal| {
+            .await;
+        let won = match won {
+            Ok(won) => won,
+            Err(refusal) => {
                 let names = &self.locks.shared.names;
                 let error = AcquireError::new(name.to_string(), names, refusal);
-                tracing::debug!(target: "ringfence", %name, why = %error, "lock refused");
-                error
-            })?;
-        tracing::debug!(target: "ringfence", %name, fence = %won.id.ballot, token = %won.id.token, "lock granted");
-        let policy = HoldPolicy {
-            ttl: wanted.terms.ttl,
+                acquiring.refused(&error);
+                return Err(error);
+            }
+        };
+        let policy = self.policy(wanted);
+        let slot = won.round.with(|attempt| {
+            note(attempt);
+            attempt.slot()
+        });
+        let (hold, now) = HeldLock::new(runtime, won, policy, observed);
+        acquiring.granted(hold.id(), now, || hold.votes());
+        Ok((self.locks.guard(hold, name), slot))
+    }
+
+    /// How the hold of a lock that was taken as `wanted` is maintained.
+    fn policy(&self, wanted: AcquireRequest) -> HoldPolicy {
+        let ttl = wanted.terms.ttl;
+        HoldPolicy {
+            ttl,
             lock_delay: wanted.delay,
             hold_at_least: self.hold_at_least,
             call_timeout: wanted.terms.call_timeout,
             drift: wanted.terms.drift,
             renew: self.renew,
-            max_hold: self
-                .max_hold
-                .unwrap_or(Some(MAX_HOLD.max(wanted.terms.ttl))),
+            max_hold: self.max_hold.unwrap_or(Some(MAX_HOLD.max(ttl))),
             label: wanted.label,
+        }
+    }
+
+    /// How it is observed.
+    fn observed(&self, claims: &[Claim]) -> ObservedLock {
+        let kind = self
+            .taken_as
+            .unwrap_or_else(|| LockKind::of(self.kind, claims.len()));
+        // The claims of a semaphore are parts of one name.
+        let names = if self.kind == Kind::Slot {
+            1
+        } else {
+            claims.len()
         };
-        let slot = won.round.with(|attempt| {
-            note(attempt);
-            attempt.slot()
-        });
-        let hold = HeldLock::new(runtime, won, policy);
-        Ok((self.locks.guard(hold, name), slot))
+        let shared = &self.locks.shared;
+        let prefix = shared.settings.prefix.as_str();
+        let names = claims[..names].iter().map(|claim| claim.name.given());
+        let names = names.map(|name| name.strip_prefix(prefix).unwrap_or(name));
+        shared.runtime.sender.observation.lock(kind, names)
     }
 
     pub(super) fn guard(&self, hold: Arc<HeldLock>) -> Guard {

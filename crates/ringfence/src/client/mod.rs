@@ -17,6 +17,7 @@ mod latch;
 mod lease;
 mod lock;
 mod observer;
+mod observing;
 mod owner;
 mod plain;
 mod receipt;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::observation::LockKind;
 use crate::token::Token;
 
 use super::error::AcquireError;
@@ -41,7 +42,8 @@ pub struct RwLock(Lock);
 pub struct ReadGuard(Guard);
 
 impl RwLock {
-    pub(super) fn new(lock: Lock) -> Self {
+    pub(super) fn new(mut lock: Lock) -> Self {
+        lock.taken_as = Some(LockKind::Write);
         Self(lock)
     }
 

@@ -60,10 +60,11 @@ impl AcquireRefusal {
     }
 }
 
-/// Acquires `wanted`. Dropping the future undoes what the nodes may have stored.
+/// Acquires `wanted` for a call that has `begun`. Dropping the future undoes what the nodes may have stored.
 pub(crate) async fn acquire(
     runtime: &Arc<ClientRuntime>,
     wanted: &AcquireRequest,
+    begun: Timestamp,
     mut on_lost: impl FnMut(&Attempt, Timestamp),
 ) -> Result<WonAttempt, AcquireRefusal> {
     let (clock, entropy) = (&runtime.sender.clock, &runtime.entropy);
@@ -78,7 +79,7 @@ pub(crate) async fn acquire(
     let mut first = Some(token);
     let has_record = wanted.terms.kind.has_record();
     let local = has_record.then(|| runtime.contention.join(&wanted.claims));
-    let mut acquisition = wanted.begin(runtime, local.as_ref(), seed);
+    let mut acquisition = wanted.begin(local.as_ref(), seed, begun);
     let mut queued: Option<Queued> = None;
     loop {
         if runtime.closing.closed.load(Ordering::SeqCst) {
@@ -132,13 +133,8 @@ impl AcquireRequest {
     }
 
     /// The machine of this call. `local`: the caller among the other callers of this client.
-    fn begin(
-        &self,
-        runtime: &ClientRuntime,
-        local: Option<&ContentionEntry>,
-        seed: u64,
-    ) -> Acquisition {
-        let acquisition = Acquisition::new(self.terms, runtime.sender.clock.now(), seed);
+    fn begin(&self, local: Option<&ContentionEntry>, seed: u64, begun: Timestamp) -> Acquisition {
+        let acquisition = Acquisition::new(self.terms, begun, seed);
         if !self.uses_queue() {
             return acquisition;
         }
@@ -220,6 +216,7 @@ impl<'a> PendingAttempt<'a> {
             let undoes_late = pending.surplus.is_some();
             to = Arc::new(TicketReplies::new(runtime, waiter, to, undoes_late));
         }
+        to = runtime.sender.observation.traced(&request, to);
         runtime.sender.send_all(request, expires, &to);
         pending
     }

@@ -26,8 +26,12 @@ impl Sender {
             self.record_freeze(event, facts.received);
         }
         let duplicates = cluster.take_duplicates();
+        let discount = facts
+            .standing
+            .and_then(|standing| cluster.discount(node, standing, facts.sent, facts.received));
         drop(cluster);
         self.report(event, duplicates);
+        self.observation.shook_hands(node, &facts, discount);
     }
 
     /// Completes once a freeze of our own clock has been detected at `then` or later.

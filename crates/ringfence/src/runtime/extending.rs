@@ -60,10 +60,10 @@ pub(super) struct RoundReplies {
 impl Deliver<Reply> for RoundReplies {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
         let (node, runtime) = (tag as usize, &self.hold.runtime);
-        let discount =
-            runtime
-                .sender
-                .observe_reply(node, &outcome, self.t0, runtime.sender.clock.now());
+        let (sender, now) = (&runtime.sender, runtime.sender.clock.now());
+        let discount = sender.observe_reply(node, &outcome, self.t0, now);
+        let observation = &sender.observation;
+        observation.voted(node, &outcome, discount, self.t0, now);
         self.hold.feed(|machine, clock| {
             machine.handle_reply(self.round, node, outcome, discount, clock);
         });

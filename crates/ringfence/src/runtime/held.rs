@@ -4,10 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::{ExtensionVerdict, HoldPolicy, Lost, RoundId, Vote};
+use crate::observation::{HoldEnd, LockKind, ObservedLock};
+use crate::protocol::{
+    ClockReading, ExtensionVerdict, Hold as Machine, HoldPolicy, Lost, RoundId, Vote,
+};
 use crate::time::Timestamp;
 
-use super::ClaimNames;
 use super::extending::Extending;
 use super::hold::{DrainedBy, HeldLock};
 use super::releasing::Releasing;
@@ -102,7 +104,13 @@ impl HeldLock {
         let (id, task) = (self.id.shared(), self.task());
         let (shared, round) = self.feed(|machine, clock| {
             let (shared, round) = machine.downgrade(clock);
-            let shared = Self::with(&self.runtime, id, shared, task);
+            self.report_end(HoldEnd::Downgraded, machine, clock);
+            let observed = self.observed.filter(|_| shared.lost().is_none());
+            let observed = observed.map(|observed| ObservedLock {
+                kind: LockKind::Read,
+                ..observed
+            });
+            let shared = Self::with(&self.runtime, id, observed, shared, task);
             publish(&shared);
             (shared, round)
         });
@@ -143,14 +151,12 @@ impl HeldLock {
 
     /// Begins the final release. `None` if the lease has ended already.
     pub(crate) fn release(self: &Arc<Self>) -> Option<Arc<Releasing>> {
-        let release = self.feed(|machine, clock| machine.release(clock))?;
-        tracing::debug!(
-            target: "ringfence",
-            name = %ClaimNames(&self.id.claims),
-            token = %self.id.token,
-            fence = %self.id.ballot,
-            "lock released"
-        );
+        let release = self.feed(|machine, clock| {
+            let release = machine.release(clock);
+            self.report_end(HoldEnd::Released, machine, clock);
+            release
+        })?;
+        self.runtime.sender.observation.releasing(&self.id);
         // Read before the release is sent: the nodes' wakes then name the waiter after this one.
         let next = self.runtime.room.next(&self.id.claims);
         let keep_until = release.keep_until;
@@ -165,6 +171,18 @@ impl HeldLock {
 
     /// Stops renewing and watching the lock without releasing it.
     pub(crate) fn stop(self: &Arc<Self>) {
-        self.feed(|machine, clock| machine.stop(clock));
+        self.feed(|machine, clock| {
+            machine.stop(clock);
+            self.report_end(HoldEnd::Left, machine, clock);
+        });
+    }
+
+    /// Reports how the holder ended the hold, unless it was lost before.
+    fn report_end(&self, end: HoldEnd, machine: &Machine, clock: ClockReading) {
+        if machine.lost() == Some(Lost::Released) {
+            let observation = &self.runtime.sender.observation;
+            let held = clock.now.since(machine.since());
+            observation.ended(&self.id, self.observed, end, held);
+        }
     }
 }

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 
 use crate::message::{Reply, Request};
 use crate::node::Deliver;
+use crate::observation::ObservedLock;
 use crate::protocol::{
     Attempt, ClockReading, ExtensionVerdict, GrantId, Hold as Machine, HoldAction, HoldEvent,
     HoldPolicy, Lost, Transmit,
@@ -23,13 +24,15 @@ use super::acquire::WonAttempt;
 use super::extending::{RestoreReply, RoundReplies};
 use super::schedule::{Due, ScheduleKey};
 use super::sender::PendingRound;
-use super::{ClaimNames, ClientRuntime, lock};
+use super::{ClientRuntime, lock};
 
 /// A held lock. There may be a hundred thousand, so it is small: equal policies are shared, and
 /// rarely used state is allocated only when needed.
 pub(crate) struct HeldLock {
     pub(super) runtime: Arc<ClientRuntime>,
     pub(super) id: GrantId,
+    /// `None` for the hold of a receipt, which another process holds.
+    pub(super) observed: Option<ObservedLock>,
     pub(super) state: Mutex<HoldState>,
     /// Notified when the hold has ended, or a round that a caller waits for has its verdict.
     pub(super) changed: Notify,
@@ -94,12 +97,13 @@ impl HoldState {
 }
 
 impl HeldLock {
-    /// Makes a hold of an attempt that won.
+    /// Makes a hold of an attempt that won. Also returns the present time.
     pub(crate) fn new(
         runtime: &Arc<ClientRuntime>,
         won: WonAttempt,
         policy: HoldPolicy,
-    ) -> Arc<Self> {
+        observed: ObservedLock,
+    ) -> (Arc<Self>, Timestamp) {
         let WonAttempt {
             round,
             id,
@@ -109,14 +113,14 @@ impl HeldLock {
         let (kind, now) = (id.kind, clock.now);
         let machine = round.with(|won| Machine::new(won, deadline, policy, kind, now));
         let awaits_replies = machine.awaits_acquire();
-        let hold = Self::with(runtime, id, machine, HolderTask::current());
+        let hold = Self::with(runtime, id, Some(observed), machine, HolderTask::current());
         if awaits_replies {
             round.set_hold(&hold);
             // Replies that arrived before `set_hold`.
             hold.observe_acquire(&round);
         }
         hold.drain(lock(&hold.state), DrainedBy::Caller);
-        hold
+        (hold, now)
     }
 
     /// The hold of a receipt, to be extended once.
@@ -127,18 +131,23 @@ impl HeldLock {
     ) -> Arc<Self> {
         let (now, policy) = (runtime.sender.clock.now(), runtime.policies.share(policy));
         let machine = Machine::resume(policy, runtime.sender.nodes.len(), id.kind, now);
-        Self::with(runtime, id, machine, HolderTask::default())
+        Self::with(runtime, id, None, machine, HolderTask::default())
     }
 
     pub(super) fn with(
         runtime: &Arc<ClientRuntime>,
         id: GrantId,
+        observed: Option<ObservedLock>,
         machine: Machine,
         task: HolderTask,
     ) -> Arc<Self> {
+        if let Some(observed) = observed {
+            runtime.sender.observation.held(observed);
+        }
         Arc::new(Self {
             runtime: Arc::clone(runtime),
             id,
+            observed,
             state: Mutex::new(HoldState::new(machine, task)),
             changed: Notify::new(),
         })
@@ -224,12 +233,20 @@ impl HeldLock {
                     );
                 }
                 if renewal {
+                    let observation = &self.runtime.sender.observation;
+                    observation.renewed(&self.id, self.observed, verdict);
                     self.runtime.renewals.finish();
                 }
             }
             HoldEvent::Ended(why) => {
                 self.changed.notify_waiters();
-                self.trace_end(why);
+                // A release is reported where it begins.
+                if why != Lost::Released {
+                    let sender = &self.runtime.sender;
+                    let since = self.look(|machine| machine.since());
+                    let held = sender.clock.now().since(since);
+                    sender.observation.lost(&self.id, self.observed, why, held);
+                }
             }
             HoldEvent::RenewalDue => {
                 self.runtime.renewals.want(Arc::clone(self));
@@ -238,20 +255,6 @@ impl HeldLock {
                     self.runtime.schedule.nudge();
                 }
             }
-        }
-    }
-
-    /// Logs a loss. A release is logged where it begins.
-    fn trace_end(&self, why: Lost) {
-        if why != Lost::Released {
-            tracing::warn!(
-                target: "ringfence",
-                name = %ClaimNames(&self.id.claims),
-                token = %self.id.token,
-                fence = %self.id.ballot,
-                why = %why,
-                "lock lost"
-            );
         }
     }
 

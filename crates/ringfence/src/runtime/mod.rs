@@ -26,7 +26,6 @@ mod ticket;
 mod waiter;
 pub(crate) mod waiting;
 
-use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
@@ -34,7 +33,6 @@ use tokio::sync::Notify;
 #[cfg(test)]
 use crate::clock::Clock;
 use crate::entropy::Entropy;
-use crate::message::Claim;
 #[cfg(test)]
 use crate::node::Node;
 #[cfg(test)]
@@ -83,7 +81,9 @@ impl ClientRuntime {
         let group = crate::group::Group::new(nodes.len());
         let drift = crate::protocol::Drift::default();
         let cluster = Cluster::new(&group, drift, &vec![true; nodes.len()]);
-        let sender = Sender::new(nodes, cluster, clock);
+        let observation = crate::observation::Observation::new(&nodes, Default::default());
+        let observation = observation.expect("no thread is needed");
+        let sender = Sender::new(nodes, cluster, clock, observation);
         Arc::new(Self::new(sender, Entropy::default()))
     }
 }
@@ -98,18 +98,5 @@ pub(crate) async fn wait_for(notify: &Notify, done: impl Fn() -> bool) {
             return;
         }
         notified.await;
-    }
-}
-
-/// The names of the claims, separated by commas, for log lines.
-struct ClaimNames<'a>(&'a [Claim]);
-
-impl fmt::Display for ClaimNames<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, claim) in self.0.iter().enumerate() {
-            let comma = if number == 0 { "" } else { ", " };
-            write!(f, "{comma}{}", claim.name)?;
-        }
-        Ok(())
     }
 }

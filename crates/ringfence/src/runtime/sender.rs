@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::message::{Reply, Request};
 use crate::node::{Call, CallError, Completion, Deliver, Node};
+use crate::observation::Observation;
 use crate::protocol::{Attempt, AttemptVerdict, ClockReading, Cluster, Discount, Vote};
 use crate::time::Timestamp;
 
@@ -29,6 +30,7 @@ pub(crate) struct Sender {
     pub(crate) nodes: Vec<Arc<dyn Node>>,
     pub(crate) clock: Clock,
     cluster: Mutex<Cluster>,
+    pub(crate) observation: Observation,
     pub(super) freeze: ClockFreeze,
 }
 
@@ -44,11 +46,17 @@ pub(super) struct ClockFreeze {
 }
 
 impl Sender {
-    pub(crate) fn new(nodes: Vec<Arc<dyn Node>>, cluster: Cluster, clock: Clock) -> Self {
+    pub(crate) fn new(
+        nodes: Vec<Arc<dyn Node>>,
+        cluster: Cluster,
+        clock: Clock,
+        observation: Observation,
+    ) -> Self {
         Self {
             nodes,
             clock,
             cluster: Mutex::new(cluster),
+            observation,
             freeze: ClockFreeze::default(),
         }
     }
@@ -126,6 +134,7 @@ impl Sender {
         if event.is_some() || duplicates.is_some() {
             self.report(event, duplicates);
         }
+        self.observation.answered(node, outcome, discount);
         discount
     }
 
@@ -148,6 +157,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A machine that takes replies and comes to a verdict.
 pub(crate) trait RoundMachine: Send + 'static {
     type Verdict: Copy + Send;
+    /// Whether its replies are votes on a lock.
+    const VOTES: bool = false;
 
     fn handle_reply(
         &mut self,
@@ -164,6 +175,7 @@ pub(crate) trait RoundMachine: Send + 'static {
 
 impl RoundMachine for Attempt {
     type Verdict = AttemptVerdict;
+    const VOTES: bool = true;
 
     fn handle_reply(
         &mut self,
@@ -241,6 +253,10 @@ impl<R: RoundMachine> PendingRound<R> {
         let sender = &self.runtime.sender;
         let now = sender.clock.now();
         let discount = sender.observe_reply(node, &outcome, self.sent, now);
+        if R::VOTES {
+            let observation = &sender.observation;
+            observation.voted(node, &outcome, discount, self.sent, now);
+        }
         let mut state = lock(&self.state);
         state.round.handle_reply(node, outcome, discount, now);
         let made = then(&mut state.round, now);

@@ -1,7 +1,6 @@
 //! Records what the library logs through `tracing`, so that a test can read it.
 
 use std::fmt::{self, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tracing::field::{Field, Visit};
@@ -14,7 +13,18 @@ use tracing::{Event, Level, Metadata, Subscriber};
 pub(crate) struct Log {
     lines: Arc<Mutex<Vec<(Level, String)>>>,
     events: Arc<Mutex<Vec<LoggedEvent>>>,
-    spans: Arc<AtomicU64>,
+    spans: Arc<Mutex<Vec<LoggedSpan>>>,
+    entered: Arc<Mutex<Vec<u64>>>,
+}
+
+/// One span.
+#[derive(Clone, Debug)]
+pub(crate) struct LoggedSpan {
+    pub(crate) name: &'static str,
+    /// The number of the span in which it began.
+    pub(crate) parent: Option<usize>,
+    /// All fields, also those that were recorded later.
+    pub(crate) fields: String,
 }
 
 /// One event.
@@ -29,6 +39,11 @@ impl Log {
     /// The events, in order.
     pub(crate) fn events(&self) -> Vec<LoggedEvent> {
         self.events.lock().unwrap().clone()
+    }
+
+    /// The spans of the library, in the order in which they began.
+    pub(crate) fn spans(&self) -> Vec<LoggedSpan> {
+        self.spans.lock().unwrap().clone()
     }
 
     /// Listens on this thread until the guard is dropped.
@@ -76,11 +91,23 @@ impl Subscriber for Log {
         // Spans are kept as lines of the lowest level: their fields must not contain secrets
         // either.
         self.write(Level::TRACE, |line| span.record(line));
-        Id::from_u64(self.spans.fetch_add(1, Ordering::Relaxed) + 1)
+        let mut fields = Line::default();
+        span.record(&mut fields);
+        let entered = self.entered.lock().unwrap().last().copied();
+        let mut spans = self.spans.lock().unwrap();
+        spans.push(LoggedSpan {
+            name: span.metadata().name(),
+            parent: entered.map(|id| id as usize - 1),
+            fields: fields.0,
+        });
+        Id::from_u64(spans.len() as u64)
     }
 
-    fn record(&self, _: &Id, values: &Record<'_>) {
+    fn record(&self, id: &Id, values: &Record<'_>) {
         self.write(Level::TRACE, |line| values.record(line));
+        let mut fields = Line::default();
+        values.record(&mut fields);
+        self.spans.lock().unwrap()[id.into_u64() as usize - 1].fields += &fields.0;
     }
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
@@ -96,7 +123,11 @@ impl Subscriber for Log {
         self.write(*event.metadata().level(), |line| event.record(line));
     }
 
-    fn enter(&self, _: &Id) {}
+    fn enter(&self, id: &Id) {
+        self.entered.lock().unwrap().push(id.into_u64());
+    }
 
-    fn exit(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {
+        self.entered.lock().unwrap().pop();
+    }
 }

@@ -26,6 +26,7 @@ mod keep;
 mod kinds;
 mod latch;
 mod log;
+mod observation;
 mod overlap;
 mod readers;
 mod receipts;

@@ -113,3 +113,61 @@ async fn every_event_has_the_library_as_its_target() {
         .collect();
     assert!(other.is_empty(), "{other:?}");
 }
+
+#[tokio::test]
+async fn a_grant_is_a_span_with_a_child_for_each_node() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let (log, _listening) = Log::listen();
+    let guard = at_once(locks.mutex("orders:42").lock()).await.unwrap();
+    let spans = log.spans();
+    let acquire = spans.iter().position(|span| span.name == "lock acquire");
+    let acquire = acquire.expect("a span for the call");
+    assert_eq!(spans[acquire].parent, None);
+    let calls = spans.iter().filter(|span| span.name == "node call");
+    let parents: Vec<_> = calls.clone().map(|span| span.parent).collect();
+    assert_eq!(parents, [Some(acquire); 3]);
+    for call in calls {
+        assert!(
+            call.fields.contains("db.operation.name=\"acquire\""),
+            "{call:?}"
+        );
+        assert!(
+            call.fields.contains("ringfence.answer=\"granted\""),
+            "{call:?}"
+        );
+        assert!(!call.fields.contains("error.type"), "{call:?}");
+    }
+    let named = spans.iter().find(|span| span.fields.contains("orders"));
+    assert!(named.is_none(), "no names unless asked: {named:?}");
+    drop(guard);
+}
+
+#[tokio::test]
+async fn a_span_has_the_name_of_the_lock_if_asked() {
+    let bench = Bench::new(3).await;
+    let builder = bench.builder().trace_names(true);
+    let locks = builder.connect().await.expect("a client");
+    let (log, _listening) = Log::listen();
+    drop(at_once(locks.mutex("orders:42").lock()).await.unwrap());
+    let spans = log.spans();
+    let named = spans
+        .iter()
+        .filter(|span| span.fields.contains("orders:42"));
+    let named: Vec<_> = named.map(|span| span.name).collect();
+    assert_eq!(named, ["lock acquire"]);
+}
+
+#[tokio::test]
+async fn the_span_of_a_call_that_failed_says_why() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    bench.break_first(1);
+    let (log, _listening) = Log::listen();
+    drop(at_once(locks.mutex("orders:42").lock()).await.unwrap());
+    let spans = log.spans();
+    let failed = spans
+        .iter()
+        .filter(|span| span.fields.contains("error.type=Unreachable"));
+    assert_eq!(failed.count(), 1, "{spans:?}");
+}
