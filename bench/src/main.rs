@@ -24,7 +24,7 @@ use ringfence_peers::Library;
 use serde_json::json;
 
 use figures::{
-    builds, drain, embedded, growth, hand_over, hung_node, idle, latency, network, quorums,
+    builds, drain, embedded, growth, hand_over, hung_node, idle, latency, metrics, network, quorums,
     renewal, throughput, turns,
 };
 use sheet::Sheet;
@@ -64,6 +64,9 @@ struct Args {
     /// What to measure; everything by default. May be repeated
     #[arg(long, value_enum)]
     only: Vec<Figure>,
+    /// For the figure `metrics`: this program, built without the feature `metrics`
+    #[arg(long, value_name = "PROGRAM")]
+    without: Option<PathBuf>,
     /// The folder for the JSON and the pictures
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
@@ -94,6 +97,15 @@ enum Role {
         urls: String,
         name: String,
         callers: usize,
+    },
+    /// Callers that take locks for a while, and their processor time
+    #[command(hide = true)]
+    Spend {
+        urls: String,
+        ms: u64,
+        /// Install an exporter first
+        #[arg(long)]
+        exporter: bool,
     },
     /// Many locks that are held and renewed
     #[command(hide = true)]
@@ -130,6 +142,8 @@ enum Figure {
     Quorums,
     /// The embedded file, and the whole command compared with flock(1)
     Embedded,
+    /// What metrics add to the processor time of a lock (needs the feature `metrics`)
+    Metrics,
 }
 
 fn main() -> ExitCode {
@@ -148,6 +162,9 @@ fn main() -> ExitCode {
             rounds,
             ms,
         }) => print!("{}", builds::measure(program, *rounds, *ms).text()),
+        Some(Role::Spend { urls, ms, exporter }) => {
+            return metrics::spend(urls, *ms, *exporter);
+        }
         Some(Role::Hold { count, urls }) => runtime().block_on(renewal::hold(*count, urls)),
         None => return compare(&args),
     }
@@ -204,6 +221,7 @@ fn measure(figure: Figure, args: &Args) -> Vec<Sheet> {
             .chain([growth::memory()])
             .collect(),
         Figure::Quorums => vec![quorums::measure(rounds, ms)],
+        Figure::Metrics => metrics::measure(nodes, rounds, ms, args.without.as_deref()),
         Figure::Embedded => vec![embedded::locks(rounds, ms), embedded::commands(rounds)],
     }
 }

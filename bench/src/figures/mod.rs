@@ -9,6 +9,7 @@ pub(crate) mod hung_node;
 pub(crate) mod idle;
 pub(crate) mod latency;
 pub(crate) mod limit;
+pub(crate) mod metrics;
 pub(crate) mod network;
 pub(crate) mod quorums;
 pub(crate) mod renewal;

@@ -89,6 +89,15 @@ pub(crate) enum LockCommand {
 }
 
 impl LockCommand {
+    /// The command under a lock, if this is one.
+    pub(crate) fn job(&self) -> Option<&JobArgs> {
+        match self {
+            Self::Run(run) => Some(&run.job),
+            Self::Elect(elect) => Some(&elect.job),
+            _ => None,
+        }
+    }
+
     /// Checks that span several arguments.
     pub(crate) fn check(&self) -> Result<(), CliFailure> {
         match self {
@@ -190,6 +199,9 @@ pub(crate) struct JobArgs {
         hide_possible_values = true
     )]
     pub(crate) leftovers: Leftovers,
+    /// Write metrics to this file, for Prometheus' textfile collector
+    #[arg(long, value_name = "FILE")]
+    pub(crate) metrics_file: Option<PathBuf>,
     /// Exit with this code if another client holds the lock
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::CONFLICT)]
     pub(crate) conflict_exit_code: u8,

@@ -1,6 +1,6 @@
 //! The lock that a command runs under, of any kind.
 
-use ringfence::{Guard, Held, Lost, ReadGuard, ReleaseError, SemaphoreGuard, Token};
+use ringfence::{Guard, Held, Leadership, Lost, ReadGuard, ReleaseError, SemaphoreGuard, Token};
 use ringfence_core::time::Timestamp;
 
 /// A lock that is held, and what the command sees of it.
@@ -59,6 +59,13 @@ impl From<Guard> for Lease {
     fn from(guard: Guard) -> Self {
         let (token, fence) = (guard.token().clone(), guard.fence());
         Self::new(guard, &token, fence)
+    }
+}
+
+impl From<Leadership> for Lease {
+    fn from(lead: Leadership) -> Self {
+        let (token, fence) = (lead.token().clone(), lead.fence());
+        Self::new(lead, &token, fence)
     }
 }
 

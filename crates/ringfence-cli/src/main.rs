@@ -9,6 +9,7 @@ mod duration;
 mod exit;
 mod help;
 mod lease;
+mod metrics_file;
 mod nodes;
 mod report;
 mod supervise;

@@ -18,16 +18,16 @@ pub(super) async fn elect(
     let ElectArgs { job, label } = args;
     let name = &job.name;
     warn_of_self_deadlock(context, name);
-    let mut lock = take::lock(context, name, &job.terms)
+    let mut election = take::election(context, name, &job.terms)
         .max_hold(job.max_hold)
         .lock_delay(job.lock_delay.unwrap_or_default());
     if let Some(label) = &label {
-        lock = lock.label(label);
+        election = election.label(label);
     }
     loop {
         let campaign = async {
-            let guard = take::take(context, lock.clone(), name, &job.terms).await?;
-            Ok(Lease::from(guard))
+            let lead = take::lead(context, &election, name, &job.terms).await?;
+            Ok(Lease::from(lead))
         };
         let mut running = Running::wait_for(campaign, context, &job, OnLost::Term, signals).await?;
         let outcome = running.supervise(signals).await;
@@ -41,7 +41,7 @@ pub(super) async fn elect(
         drop(running);
         // The nodes have answered before, so the addresses are right: wait until the outage ends.
         if job.terms.no_quorum_after.is_none() {
-            lock = lock.no_quorum_after(Duration::MAX);
+            election = election.no_quorum_after(Duration::MAX);
         }
     }
 }

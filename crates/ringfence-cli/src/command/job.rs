@@ -47,6 +47,9 @@ impl<'a> Running<'a> {
             }
             taken => taken?,
         };
+        if let Some(metrics) = &context.metrics {
+            metrics.write_now();
+        }
         let work = SupervisedCommand {
             lock: one_line(&job.name),
             env: environment(context, &lease, &job.name),

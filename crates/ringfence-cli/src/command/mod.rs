@@ -24,6 +24,7 @@ use rustix::process::Signal;
 
 use crate::args::{Cli, CliCommand, Global, LockCommand};
 use crate::exit::Exit;
+use crate::metrics_file::MetricsFile;
 use crate::nodes::{self, Nodes};
 use crate::report::{CliFailure, Report};
 use crate::supervise::{Signals, Typed, Watchdog, is_ours_to_type_at};
@@ -62,6 +63,7 @@ struct CommandContext {
     report: Report,
     /// The watchdog of the first command, if the command line has one.
     watchdog: Cell<Option<Watchdog>>,
+    metrics: Option<MetricsFile>,
 }
 
 async fn on_locks(
@@ -71,14 +73,11 @@ async fn on_locks(
 ) -> Result<Exit, CliFailure> {
     command.check()?;
     let nodes = nodes::resolve(given, report)?;
+    let metrics = metrics_file(&command, report)?;
     let mut signals = Signals::terminating()?;
     // As early as possible, so that a command does not have to wait for it.
-    let watchdog = match &command {
-        LockCommand::Run(args) => Some(&args.job.command),
-        LockCommand::Elect(args) => Some(&args.job.command),
-        _ => None,
-    };
-    let watchdog = watchdog.map(|argv| Watchdog::start(report, argv));
+    let argv = command.job().map(|job| &job.command);
+    let watchdog = argv.map(|argv| Watchdog::start(report, argv));
     let watchdog = Cell::new(watchdog.transpose()?);
     let locks = interruptible(&mut signals, async {
         Ok(Locks::connect(nodes.urls()).await?)
@@ -89,11 +88,23 @@ async fn on_locks(
         nodes,
         report,
         watchdog,
+        metrics,
     };
     let done = context.run(command, &mut signals).await;
     // Also after a failure: undo what unfinished attempts left on the nodes.
     let _ = tokio::time::timeout(LEAVE_PATIENCE, context.locks.close()).await;
     done
+}
+
+/// Starts to write the metrics, if the command wants that. Before the client is connected.
+fn metrics_file(command: &LockCommand, report: Report) -> Result<Option<MetricsFile>, CliFailure> {
+    let Some((job, file)) = command
+        .job()
+        .and_then(|job| Some((job, job.metrics_file.as_deref()?)))
+    else {
+        return Ok(None);
+    };
+    MetricsFile::start(file, &job.name, report).map(Some)
 }
 
 impl CommandContext {

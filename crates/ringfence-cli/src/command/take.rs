@@ -4,7 +4,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use ringfence::{
-    AcquireError, Guard, Inspection, Lock, ReadGuard, RwLock, Semaphore, SemaphoreGuard,
+    AcquireError, Election, Guard, Inspection, Leadership, Lock, ReadGuard, RwLock, Semaphore,
+    SemaphoreGuard,
 };
 
 use super::CommandContext;
@@ -66,6 +67,25 @@ pub(super) async fn take(
         return Ok(lock.try_lock().await?);
     }
     patiently(context, name, lock.lock(), obstacle(context, name)).await
+}
+
+/// The election `name` with these `terms`; this candidate does not stand yet.
+pub(super) fn election(context: &CommandContext, name: &str, terms: &LockArgs) -> Election {
+    on!(terms, context.locks.election(name))
+}
+
+/// Stands in `election` until it leads.
+pub(super) async fn lead(
+    context: &CommandContext,
+    election: &Election,
+    name: &str,
+    terms: &LockArgs,
+) -> Result<Leadership, CliFailure> {
+    if terms.no_wait {
+        return Ok(election.try_campaign().await?);
+    }
+    let obstacle = obstacle(context, name);
+    patiently(context, name, election.campaign(), obstacle).await
 }
 
 /// The semaphore `name` with these `terms`; no permit has been taken yet.

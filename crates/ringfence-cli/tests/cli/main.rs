@@ -15,6 +15,7 @@ mod idle;
 mod keep;
 mod leftovers;
 mod loss;
+mod metrics_file;
 mod mutants;
 mod permits;
 mod person;
