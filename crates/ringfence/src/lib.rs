@@ -171,4 +171,7 @@ mod documents {
     mod guide {}
     #[doc = include_str!("../../../docs/guarantees.md")]
     mod guarantees {}
+    #[cfg(feature = "metrics")]
+    #[doc = include_str!("../../../docs/observability.md")]
+    mod observability {}
 }
