@@ -24,8 +24,8 @@ use ringfence_peers::Library;
 use serde_json::json;
 
 use figures::{
-    builds, drain, embedded, growth, hand_over, hung_node, idle, latency, metrics, network, quorums,
-    renewal, throughput, turns,
+    builds, drain, embedded, growth, hand_over, hung_node, idle, latency, metrics, network,
+    quorums, renewal, throughput, turns,
 };
 use sheet::Sheet;
 
