@@ -222,7 +222,7 @@ fn totals(scene: &Scene) {
     assert_eq!(granted, stats.granted as f64);
     assert_eq!(page.sum(HOLDS), (stats.released + stats.lost) as f64);
     assert_eq!(page.sum("ringfence_held"), 0.0);
-    assert_eq!(stats.nodes[DEAD].failed > 0, true);
+    assert!(stats.nodes[DEAD].failed > 0);
     let unnamed = page.samples("ringfence_held");
     let unnamed = unnamed.filter(|sample| sample.contains("probe"));
     assert_eq!(unnamed.count(), 0, "a name without a template is no label");
