@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -258,22 +259,21 @@ async fn a_listener_that_panics_harms_no_lock_and_hears_the_next_event() {
     assert_eq!(locks.stats().events_dropped, 0);
 }
 
-/// Does not return from its first event before it is told to.
-#[derive(Default)]
-struct Slow(Mutex<()>);
+/// Does not return from its first event before the other end of its channel is dropped.
+struct Slow(Mutex<Receiver<()>>);
 
 impl Listener for Slow {
     fn on_event(&self, _: &Event) {
-        drop(self.0.lock().unwrap());
+        let _ = self.0.lock().unwrap().recv();
     }
 }
 
 #[tokio::test]
 async fn a_listener_that_hangs_harms_no_lock_and_what_it_misses_is_counted() {
     let bench = Bench::new(3).await;
-    let listener = Arc::new(Slow::default());
-    let hangs = listener.0.lock().unwrap();
-    let locks = observed(&bench, listener.clone()).await;
+    let (hangs, goes_on) = channel();
+    let listener = Arc::new(Slow(Mutex::new(goes_on)));
+    let locks = observed(&bench, listener).await;
     // Two events each: more than fit into the queue.
     for _ in 0..2_000 {
         let guard = at_once(locks.mutex("x").lock()).await.unwrap();
@@ -285,5 +285,5 @@ async fn a_listener_that_hangs_harms_no_lock_and_what_it_misses_is_counted() {
         (2_000, 2_000, 0)
     );
     assert!(stats.events_dropped >= 4_000 - 1_026, "{stats:?}");
-    drop(hangs);
+    drop::<std::sync::mpsc::Sender<()>>(hangs);
 }
