@@ -15,6 +15,62 @@ pub struct Group {
     /// How long each ticket ahead in the wait queue has to acquire before the next waiter may pass
     /// it.
     pub grace: Duration,
+    /// What a failover behind the only node of the group costs.
+    pub failover: Failover,
+    /// For how long after a promotion a client may still count answers of the former master (`X`).
+    /// With Sentinels the clients keep to it: they count a vote only if the Sentinels confirmed it
+    /// that recently. Without Sentinels it is an assumption about the service.
+    pub stale_master: Duration,
+    /// A grant whose reply is read later than this after the attempt began does not count (`D`), on
+    /// a node with a failover behind it.
+    pub reply_within: Duration,
+}
+
+/// What a failover behind the only node of a group costs. Several nodes always have the quarantine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Failover {
+    /// [`Quarantine`](Self::Quarantine) if the server is known to be replicated; otherwise a birth
+    /// costs nothing.
+    #[default]
+    Auto,
+    /// After a birth the node grants nothing for a whole quarantine. Holders are carried through.
+    Quarantine,
+    /// The operator's word that a promotion loses no write that was acknowledged: the service has a
+    /// replicated log. A promotion costs nothing.
+    Lossless,
+    /// Best effort: a promotion may make two holders.
+    Ignore,
+}
+
+impl Failover {
+    /// All values, in the order of their documentation.
+    pub const ALL: [Self; 4] = [Self::Auto, Self::Quarantine, Self::Lossless, Self::Ignore];
+
+    /// Whether a birth of the only node starts a quarantine. `replicated`: the server has or had
+    /// replicas, or Sentinels watch it.
+    pub fn quarantines(self, replicated: bool) -> bool {
+        match self {
+            Self::Auto => replicated,
+            Self::Quarantine => true,
+            Self::Lossless | Self::Ignore => false,
+        }
+    }
+
+    /// The word for people and in URLs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Quarantine => "quarantine",
+            Self::Lossless => "lossless",
+            Self::Ignore => "ignore",
+        }
+    }
+}
+
+impl fmt::Display for Failover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
 }
 
 impl Group {
@@ -32,6 +88,13 @@ impl Group {
     pub const CLOCK_STEP: Duration = Duration::from_secs(5);
     /// How long a node keeps the record of a name after the last write (`R`), at least.
     pub const RETENTION: Duration = Duration::from_secs(60);
+    /// `X` of a group without Sentinels: within this time after a promotion the former primary must
+    /// have stopped serving.
+    pub const STALE_MASTER_PLAIN: Duration = Duration::from_secs(5);
+    /// `X` of a group with Sentinels.
+    pub const STALE_MASTER_SENTINEL: Duration = Duration::from_secs(2);
+    /// `D`, if neither the builder nor the group sets it.
+    pub const DEFAULT_REPLY_WITHIN: Duration = Duration::from_secs(1);
 
     /// The defaults for `nodes` nodes.
     pub fn new(nodes: usize) -> Self {
@@ -40,6 +103,9 @@ impl Group {
             window: Self::DEFAULT_WINDOW,
             quarantine: Self::DEFAULT_QUARANTINE,
             grace: Self::DEFAULT_GRACE,
+            failover: Failover::Auto,
+            stale_master: Self::STALE_MASTER_PLAIN,
+            reply_within: Self::DEFAULT_REPLY_WITHIN,
         }
     }
 
@@ -60,8 +126,9 @@ impl Group {
                 self.window
             ));
         }
-        // A single node has no quarantine.
-        if self.nodes > 1 && self.quarantine < self.least_quarantine() {
+        // Whether a failover may replace a single node is not known here.
+        let quarantines = self.nodes > 1 || self.failover == Failover::Quarantine;
+        if quarantines && self.quarantine < self.least_quarantine() {
             return Err(format!(
                 "with a window of {:?} the quarantine must be at least {:?}, not {:?}",
                 self.window,
@@ -73,6 +140,21 @@ impl Group {
             return Err(format!(
                 "the grace must be above zero and at most 1 h, not {:?}",
                 self.grace
+            ));
+        }
+        let overlap = self.stale_master.saturating_add(self.reply_within);
+        let is_zero = self.stale_master.is_zero() || self.reply_within.is_zero();
+        if is_zero || quarantines && overlap > self.quarantine {
+            return Err(format!(
+                "the time for which a former master may serve ({:?}) and the time for a reply \
+                 ({:?}) must be above zero and fit into the quarantine of {:?}",
+                self.stale_master, self.reply_within, self.quarantine
+            ));
+        }
+        if self.nodes > 1 && self.failover != Failover::Auto {
+            return Err(format!(
+                "failover={} is for a single node; {} nodes always have the quarantine",
+                self.failover, self.nodes
             ));
         }
         Ok(())
@@ -91,6 +173,14 @@ impl fmt::Display for Group {
             f,
             "{} nodes, window {:?}, quarantine {:?}, grace {:?}",
             self.nodes, self.window, self.quarantine, self.grace
-        )
+        )?;
+        if self.nodes == 1 {
+            write!(
+                f,
+                ", failover {}, former master {:?}, reply within {:?}",
+                self.failover, self.stale_master, self.reply_within
+            )?;
+        }
+        Ok(())
     }
 }

@@ -154,6 +154,7 @@ pub use observation::{
 };
 #[cfg(feature = "client")]
 pub use ringfence_core::{
+    group::Failover,
     message::Holder,
     name::NameError,
     node::Tier,

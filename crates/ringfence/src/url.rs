@@ -9,6 +9,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use crate::group::Failover;
+
 #[cfg(feature = "redis")]
 pub(crate) use password::encode;
 pub use password::{with_password, without_passwords};
@@ -39,6 +41,9 @@ pub struct RedisUrl {
     pub db: u32,
     /// Whether a restart is followed by a quarantine. `?quarantine=off` is for development only.
     pub quarantine: bool,
+    /// What a failover behind a single server costs: `?failover=quarantine`, `lossless` or
+    /// `ignore`. `?quarantine=on` for a single server means `quarantine`, too.
+    pub failover: Option<Failover>,
     /// The user states that every write is on disk before it is answered (`?durable=yes`).
     /// Refused if the server's configuration contradicts it; trusted if the configuration cannot
     /// be read.

@@ -12,6 +12,7 @@ pub(super) struct AcquireParams<'a> {
     pub(super) ttl_ms: u64,
     pub(super) label: &'a str,
     pub(super) ticket: Option<&'a Ticket>,
+    not_after_us: Option<u64>,
 }
 
 impl<'a> AcquireParams<'a> {
@@ -23,7 +24,14 @@ impl<'a> AcquireParams<'a> {
             ttl_ms: op.ttl_ms,
             label: &op.label,
             ticket: op.ticket.as_ref(),
+            not_after_us: op.not_after_us,
         }
+    }
+
+    /// Whether the request arrived later than its caller allowed. A grant that is executed so late
+    /// may be on a former master, after the lease of the holder that a new master has carried on.
+    pub(super) fn is_late(&self, now: Moment) -> bool {
+        self.not_after_us.is_some_and(|at| now.clock_us > at)
     }
 }
 
@@ -46,6 +54,9 @@ pub(super) fn acquire(
     entries: &mut [Entry],
     params: &AcquireParams<'_>,
 ) -> Answer {
+    if params.is_late(now) {
+        return Answer::Late;
+    }
     if let Some(ticket) = params.ticket {
         if entries
             .iter()
@@ -54,6 +65,9 @@ pub(super) fn acquire(
             return Answer::TicketOld;
         }
         enter(rules, now, entries, params.claims, params.token, ticket);
+    }
+    if let Some(left_ms) = rules.quarantine_left_ms(now) {
+        return Answer::Quarantined { left_ms };
     }
     let checks = entries.iter().zip(params.claims).enumerate();
     let checks =

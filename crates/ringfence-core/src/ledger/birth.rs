@@ -8,6 +8,7 @@
 //! |---|---|
 //! | no record | birth |
 //! | the record has an epoch, the client knows none | refuses, writes nothing |
+//! | any difference, but the operator says that failovers lose nothing | records the difference |
 //! | another run id | birth, unless the server was and is durable, and was never promoted |
 //! | another epoch | birth |
 //! | another replication id, and the server remembers a former one | birth: it was promoted |
@@ -59,6 +60,8 @@ pub struct Present<Id> {
     pub durable: bool,
     /// The configuration epoch that the client confirmed; `None` without Sentinels.
     pub epoch: Option<u64>,
+    /// The operator's word that a promotion or a restart loses no write that was acknowledged.
+    pub lossless: bool,
 }
 
 /// What the handshake does with the birth record.
@@ -86,7 +89,11 @@ pub fn judge<Id: Clone + PartialEq>(
     if stored.epoch.is_some() && now.epoch.is_none() {
         return BirthVerdict::NeedsSentinels;
     }
-    if stored.run_id != now.run_id {
+    let same_run = stored.run_id == now.run_id;
+    if now.lossless {
+        return keep_or_update(stored, now.record_after(stored));
+    }
+    if !same_run {
         let new = now.record(stored.replicated);
         // `record` never marks a server as durable that was promoted or has replicas.
         let stayed_durable = stored.durable && new.durable;
@@ -95,20 +102,23 @@ pub fn judge<Id: Clone + PartialEq>(
             false => BirthVerdict::Birth(new),
         };
     }
-    // If the server no longer reports its id, the ids cannot be compared.
-    let id_changed = now.replication_id.is_some() && stored.replication_id != now.replication_id;
-    // A changed id means that there was a replica, even if it is gone now.
-    let new = now.record(stored.replicated || id_changed);
-    let promoted = id_changed && (now.former_id || !now.former_id_lasts);
+    let new = now.record_after(stored);
+    let promoted = now.changed_id(stored) && (now.former_id || !now.former_id_lasts);
     if stored.epoch != now.epoch || promoted {
         return BirthVerdict::Birth(new);
     }
     let updated = Incarnation {
-        replication_id: new.replication_id.or(stored.replication_id.clone()),
         // Within one run only a birth makes a server durable: earlier writes may not be on disk.
         durable: stored.durable && new.durable,
         ..new
     };
+    keep_or_update(stored, updated)
+}
+
+fn keep_or_update<Id: PartialEq>(
+    stored: &Incarnation<Id>,
+    updated: Incarnation<Id>,
+) -> BirthVerdict<Id> {
     match updated == *stored {
         true => BirthVerdict::Keep,
         false => BirthVerdict::Update(updated),
@@ -130,7 +140,24 @@ impl<Id: Clone + PartialEq> Incarnation<Id> {
     }
 }
 
-impl<Id: Clone> Present<Id> {
+impl<Id: Clone + PartialEq> Present<Id> {
+    /// Whether the server has another replication id than `stored`, within one run. If the server
+    /// no longer reports its id, the ids cannot be compared.
+    fn changed_id(&self, stored: &Incarnation<Id>) -> bool {
+        let known = self.replication_id.is_some();
+        stored.run_id == self.run_id && known && stored.replication_id != self.replication_id
+    }
+
+    /// The record for this state, after `stored`.
+    fn record_after(&self, stored: &Incarnation<Id>) -> Incarnation<Id> {
+        // A changed id means that there was a replica, even if it is gone now.
+        let mut record = self.record(stored.replicated || self.changed_id(stored));
+        if record.replication_id.is_none() && stored.run_id == self.run_id {
+            record.replication_id.clone_from(&stored.replication_id);
+        }
+        record
+    }
+
     /// The record for this state. `replicated`: an earlier record was marked as replicated.
     fn record(&self, replicated: bool) -> Incarnation<Id> {
         let replicated = replicated || self.has_replicas || self.former_id;
@@ -141,226 +168,10 @@ impl<Id: Clone> Present<Id> {
             replicated,
             // A replica that is started as a master has this record, but it may lack the last
             // locks.
-            durable: self.durable && !replicated,
+            durable: self.lossless || self.durable && !replicated,
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn stored() -> Incarnation<u8> {
-        Incarnation {
-            run_id: 1,
-            replication_id: Some(10),
-            epoch: None,
-            replicated: false,
-            durable: false,
-        }
-    }
-
-    fn now() -> Present<u8> {
-        Present {
-            run_id: 1,
-            replication_id: Some(10),
-            former_id: false,
-            former_id_lasts: true,
-            has_replicas: false,
-            durable: false,
-            epoch: None,
-        }
-    }
-
-    fn durable() -> (Incarnation<u8>, Present<u8>) {
-        let (mut stored, mut now) = (stored(), now());
-        (stored.durable, now.durable) = (true, true);
-        (stored, now)
-    }
-
-    #[test]
-    fn a_server_without_a_record_is_born() {
-        assert_eq!(judge(None, &now()), BirthVerdict::Birth(stored()));
-        let (durable, now) = durable();
-        assert_eq!(judge(None, &now), BirthVerdict::Birth(durable));
-    }
-
-    #[test]
-    fn a_server_that_did_not_change_keeps_its_record() {
-        assert_eq!(judge(Some(&stored()), &now()), BirthVerdict::Keep);
-        let (stored, now) = durable();
-        assert_eq!(judge(Some(&stored), &now), BirthVerdict::Keep);
-    }
-
-    #[test]
-    fn another_run_is_a_birth() {
-        let mut now = now();
-        (now.run_id, now.replication_id) = (2, Some(20));
-        let BirthVerdict::Birth(born) = judge(Some(&stored()), &now) else {
-            panic!("no birth");
-        };
-        assert_eq!((born.run_id, born.replication_id), (2, Some(20)));
-        assert!(!born.replicated);
-    }
-
-    #[test]
-    fn another_run_of_a_durable_server_is_no_birth() {
-        let (stored, mut now) = durable();
-        (now.run_id, now.replication_id) = (2, Some(20));
-        let updated = Incarnation {
-            run_id: 2,
-            replication_id: Some(20),
-            ..stored.clone()
-        };
-        assert_eq!(judge(Some(&stored), &now), BirthVerdict::Update(updated));
-        let not_any_more = Present {
-            durable: false,
-            ..now.clone()
-        };
-        let promoted = Present {
-            former_id: true,
-            ..now.clone()
-        };
-        let followed = Present {
-            has_replicas: true,
-            ..now.clone()
-        };
-        for now in [&not_any_more, &promoted, &followed] {
-            let verdict = judge(Some(&stored), now);
-            assert!(
-                matches!(verdict, BirthVerdict::Birth(_)),
-                "{now:?}: {verdict:?}"
-            );
-        }
-        let never = Incarnation {
-            durable: false,
-            ..stored
-        };
-        assert!(matches!(judge(Some(&never), &now), BirthVerdict::Birth(_)));
-    }
-
-    /// A master that was demoted and promoted again within one run may have lost its locks.
-    #[test]
-    fn a_server_that_was_promoted_within_its_run_is_born() {
-        let mut now = now();
-        (now.replication_id, now.former_id) = (Some(11), true);
-        let born = Incarnation {
-            replication_id: Some(11),
-            replicated: true,
-            ..stored()
-        };
-        assert_eq!(judge(Some(&stored()), &now), BirthVerdict::Birth(born));
-    }
-
-    #[test]
-    fn the_first_replica_costs_no_birth() {
-        let mut now = now();
-        (now.replication_id, now.has_replicas) = (Some(11), true);
-        let updated = Incarnation {
-            replication_id: Some(11),
-            replicated: true,
-            ..stored()
-        };
-        assert_eq!(judge(Some(&stored()), &now), BirthVerdict::Update(updated));
-        // The replica may have been there between two handshakes.
-        now.has_replicas = false;
-        let verdict = judge(Some(&stored()), &now);
-        assert!(matches!(verdict, BirthVerdict::Update(record) if record.replicated));
-    }
-
-    #[test]
-    fn a_former_id_that_may_be_forgotten_is_a_birth() {
-        let mut now = now();
-        (now.replication_id, now.former_id_lasts) = (Some(11), false);
-        assert!(matches!(
-            judge(Some(&stored()), &now),
-            BirthVerdict::Birth(_)
-        ));
-        // With an unchanged id nothing has happened.
-        now.replication_id = Some(10);
-        assert_eq!(judge(Some(&stored()), &now), BirthVerdict::Keep);
-    }
-
-    #[test]
-    fn a_replica_removes_the_durable_mark_permanently() {
-        let (stored, mut now) = durable();
-        now.has_replicas = true;
-        let BirthVerdict::Update(followed) = judge(Some(&stored), &now) else {
-            panic!("not marked");
-        };
-        assert!(followed.replicated && !followed.durable);
-        now.has_replicas = false;
-        assert_eq!(judge(Some(&followed), &now), BirthVerdict::Keep);
-        // The mark also survives the next restart of the server.
-        now.run_id = 2;
-        let verdict = judge(Some(&followed), &now);
-        assert!(
-            matches!(&verdict, BirthVerdict::Birth(born) if born.replicated && !born.durable),
-            "{verdict:?}"
-        );
-    }
-
-    #[test]
-    fn durability_that_was_switched_off_does_not_return_within_a_run() {
-        let (stored, mut now) = durable();
-        now.durable = false;
-        let BirthVerdict::Update(less) = judge(Some(&stored), &now) else {
-            panic!("not updated");
-        };
-        assert!(!less.durable);
-        now.durable = true;
-        assert_eq!(judge(Some(&less), &now), BirthVerdict::Keep);
-    }
-
-    #[test]
-    fn a_server_that_stops_reporting_its_id_keeps_its_record() {
-        let mut now = now();
-        now.replication_id = None;
-        assert_eq!(judge(Some(&stored()), &now), BirthVerdict::Keep);
-    }
-
-    #[test]
-    fn a_client_without_sentinels_does_not_change_a_record_with_an_epoch() {
-        let with_epoch = Incarnation {
-            epoch: Some(3),
-            ..stored()
-        };
-        let mut now = now();
-        assert_eq!(judge(Some(&with_epoch), &now), BirthVerdict::NeedsSentinels);
-        now.run_id = 2;
-        assert_eq!(judge(Some(&with_epoch), &now), BirthVerdict::NeedsSentinels);
-    }
-
-    #[test]
-    fn another_epoch_is_a_birth() {
-        let mut now = now();
-        now.epoch = Some(4);
-        for epoch in [None, Some(3), Some(5)] {
-            let record = Incarnation { epoch, ..stored() };
-            let verdict = judge(Some(&record), &now);
-            assert!(
-                matches!(&verdict, BirthVerdict::Birth(born) if born.epoch == Some(4)),
-                "{epoch:?}: {verdict:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_replicated_server_writes_holders_only_as_the_same_master() {
-        let mut record = stored();
-        assert!(record.stands_for(false, None), "not known to be replicated");
-        record.replicated = true;
-        assert!(record.stands_for(true, Some(&10)));
-        for (is_master, id) in [(false, Some(&10)), (true, Some(&11)), (true, None)] {
-            assert!(!record.stands_for(is_master, id), "{is_master} {id:?}");
-        }
-    }
-
-    #[test]
-    fn two_births_are_two_incarnations() {
-        assert_eq!(since_us(5, None), 5);
-        assert_eq!(since_us(5, Some(4)), 5);
-        assert_eq!(since_us(5, Some(5)), 6);
-        assert_eq!(since_us(5, Some(900)), 901);
-    }
-}
+mod tests;

@@ -217,6 +217,12 @@ impl Entry {
         }
     }
 
+    /// Removes every holder of the name.
+    pub(super) fn clear_holders(&mut self) {
+        self.key = None;
+        self.readers.clear();
+    }
+
     /// Grants the name to `seat` in `mode`, for at least `ttl_ms`.
     pub(super) fn grant(
         &mut self,

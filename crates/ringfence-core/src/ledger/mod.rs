@@ -39,16 +39,44 @@ pub struct Rules {
     /// How long each ticket ahead in the wait queue has to acquire before the next waiter may pass
     /// it.
     pub grace_ms: u64,
+    /// Until this time the node grants nothing: it is the only node of its group, and it may have
+    /// lost locks. A node of several never refuses by itself; the clients know its birth and do not
+    /// count it. Zero: it may always grant.
+    pub grants_from_us: u64,
 }
 
 impl Rules {
-    /// The rules for `group`.
+    /// The rules for `group`, on a node that has lost nothing.
     pub fn of_group(group: &Group) -> Self {
         Self {
+            grants_from_us: 0,
             window_us: u64::try_from(group.window.as_micros()).unwrap_or(u64::MAX),
             retention_ms: u64::try_from(group.retention().as_millis()).unwrap_or(u64::MAX),
             grace_ms: u64::try_from(group.grace.as_millis()).unwrap_or(u64::MAX),
         }
+    }
+
+    /// The rules for `group` on an incarnation that was born at `born_us`. `replicated`: the server
+    /// has or had replicas, or Sentinels watch it.
+    ///
+    /// Without this refusal the grant of a newcomer, which its client does not count and undoes,
+    /// could be in the way of a holder that puts its lock back.
+    pub fn of_incarnation(group: &Group, born_us: u64, replicated: bool) -> Self {
+        let alone = group.nodes == 1 && group.failover.quarantines(replicated);
+        let quarantine_us = u64::try_from(group.quarantine.as_micros()).unwrap_or(u64::MAX);
+        Self {
+            grants_from_us: match alone && born_us != 0 {
+                true => born_us.saturating_add(quarantine_us),
+                false => 0,
+            },
+            ..Self::of_group(group)
+        }
+    }
+
+    /// How much longer the node grants nothing, in milliseconds; `None` if it may grant.
+    pub(crate) fn quarantine_left_ms(&self, now: Moment) -> Option<u64> {
+        let left_us = self.grants_from_us.saturating_sub(now.clock_us);
+        (left_us > 0).then(|| left_us.div_ceil(1000))
     }
 }
 
@@ -108,6 +136,8 @@ pub fn apply(rules: &Rules, now: Moment, entries: &mut [Entry], request: &Reques
     let floor = match &answer {
         // This ballot was compared with the fence of one slot only.
         Answer::Permit(permit) => slots::floor(rules, now, entries, permit),
+        // Nothing was looked up.
+        Answer::Late => now.ground(rules),
         _ => {
             let fences = entries.iter().zip(&*request.claims);
             let fences = fences.map(|(entry, claim)| entry.effective_fence(rules, now, claim.mode));

@@ -19,6 +19,9 @@ pub(super) fn acquire(
     params: &AcquireParams<'_>,
     asked: Option<u32>,
 ) -> Answer {
+    if params.is_late(now) {
+        return Answer::Late;
+    }
     let (gate, slots) = split(entries);
     let old = |ticket: &Ticket| gate.queue.is_too_old(ticket, now);
     let too_old = params.ticket.is_some_and(old);
@@ -41,6 +44,8 @@ pub(super) fn acquire(
     let most = most.max(slots.len() as u64);
     let (slot, answer) = if too_old {
         (None, Answer::TicketOld)
+    } else if let Some(left_ms) = rules.quarantine_left_ms(now) {
+        (None, Answer::Quarantined { left_ms })
     } else {
         decide(rules, now, gate, slots, params, asked)
     };

@@ -16,6 +16,9 @@ pub struct Acquire {
     /// The caller's ticket, if it waits. The node enters or refreshes the ticket whatever it
     /// answers.
     pub ticket: Option<Ticket>,
+    /// The latest time, on the node's clock, at which the node may execute this; `None`: at any
+    /// time. Only for the single node of a group that has a failover behind it.
+    pub not_after_us: Option<u64>,
 }
 
 /// Extend the lease of the claims to at least `ttl_ms` from now, if this token still holds them.

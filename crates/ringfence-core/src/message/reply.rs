@@ -44,6 +44,11 @@ pub struct Standing {
     /// with the same number are one server and have one vote. Zero means unknown; it equals no
     /// other server.
     pub server: u64,
+    /// Whether the server has or had replicas, or Sentinels watch it: a failover may replace it.
+    pub replicated: bool,
+    /// The configuration epoch of the Sentinels under which this incarnation answers; `None`
+    /// without Sentinels.
+    pub epoch: Option<u64>,
 }
 
 impl Standing {
@@ -76,6 +81,14 @@ pub enum Answer {
     },
     /// Acquire: the ballot is not above the floor.
     Stale,
+    /// Acquire on the only node of a group: it may have lost locks, so it grants none yet. Only the
+    /// ticket was written.
+    Quarantined {
+        /// The remaining time without grants.
+        left_ms: u64,
+    },
+    /// Acquire: it arrived after the time that the caller allowed. Nothing was written.
+    Late,
     /// Acquire: the ticket claims to be new but is too old for that. Nothing was written.
     TicketOld,
     /// Acquire, restore: the ballot is too far above the node's clock. Arrive: the creation time of

@@ -37,25 +37,20 @@ pub struct Facts {
 pub enum Tier {
     /// Every write is on disk before the node answers, and the node has no replicas.
     Durable,
-    /// A restart loses locks. The node may not vote until the lost locks have expired.
+    /// A restart or a failover loses locks. The node may not vote until the lost locks have expired.
     Quarantined,
-    /// A restart loses locks, and nothing protects against it: development, or a single node.
+    /// A restart or a failover loses locks, and nothing protects against it: development, or a
+    /// single node without a quarantine.
     BestEffort,
 }
 
 impl Tier {
     /// What a crash can lose of a lock that nodes with these tiers hold, out of `nodes` nodes: the
     /// best tier that a whole majority has. `None` without a majority.
-    ///
-    /// A single node has no quarantine, so without durability it is best effort.
     pub fn of_majority(holding: impl IntoIterator<Item = Self>, nodes: usize) -> Option<Self> {
         let mut tiers: Vec<Self> = holding.into_iter().collect();
         tiers.sort_unstable();
-        let tier = *tiers.get(nodes / 2)?;
-        Some(match tier {
-            Self::Quarantined if nodes == 1 => Self::BestEffort,
-            tier => tier,
-        })
+        tiers.get(nodes / 2).copied()
     }
 }
 

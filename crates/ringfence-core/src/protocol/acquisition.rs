@@ -10,7 +10,7 @@ use crate::splitmix::SplitMix64;
 use crate::time::Timestamp;
 use crate::token::Token;
 
-use super::attempt::{Attempt, AttemptVerdict, Loss, Timing};
+use super::attempt::{Attempt, AttemptVerdict, Loss, ReplyBy, Timing};
 use super::jitter::Jitter;
 use super::slots::Asked;
 use super::{Cluster, Drift, Vote};
@@ -225,14 +225,22 @@ impl Acquisition {
             drift: self.terms.drift,
             min_validity: self.min_validity(),
             timeout: self.round_timeout(now),
+            reply_by: cluster
+                .reply_by(now)
+                .map(|(read_by, not_after_us)| ReplyBy {
+                    read_by,
+                    not_after_us,
+                }),
         };
         let suspects = (0..self.terms.nodes).map(|node| cluster.is_silent(node));
-        // While no majority may vote, only inspect the nodes. There is no queue to enter yet.
-        let no_majority = cluster.no_majority_may_vote(now);
-        let ticket = self.ticket(cluster, now).filter(|_| !no_majority);
+        // While no majority may vote, only inspect the nodes. There is no queue to enter yet. A
+        // single node refuses by itself, and lets the caller enter the queue.
+        let refuses_itself = has_ballots && cluster.is_lone_failover();
+        let inspects_only = cluster.no_majority_may_vote(now) && !refuses_itself;
+        let ticket = self.ticket(cluster, now).filter(|_| !inspects_only);
         let attempt = Attempt::new(token, ballot, ticket, now, timing, suspects);
         attempt
-            .inspecting_only(no_majority)
+            .inspecting_only(inspects_only)
             .asking(self.terms.kind, self.next_slot)
     }
 

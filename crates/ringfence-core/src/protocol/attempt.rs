@@ -1,19 +1,19 @@
-//! One attempt: one ballot, proposed to all nodes at once. The module `remains` computes what a
-//! lost attempt must undo.
+//! One attempt: one ballot, proposed to all nodes at once. The module `requests` builds what it
+//! sends, and `remains` computes what a lost attempt must undo.
 
 mod remains;
+mod requests;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::{Acquire, Answer, Ballot, Claim, Kind, Op, Reply, Request, Slots, Ticket};
+use crate::message::{Answer, Ballot, Kind, Reply, Ticket};
 use crate::node::CallError;
 use crate::time::Timestamp;
 use crate::token::Token;
 
 use super::slots::{self, Asked, SlotReport};
 use super::vote::count_once;
-use super::{Discount, Drift, GrantId, Vote, deadline, quorum};
+use super::{Discount, Drift, Vote, deadline, quorum};
 
 /// One ballot, proposed to all nodes at once.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -23,8 +23,11 @@ pub struct Attempt {
     ticket: Option<Ticket>,
     t0: Timestamp,
     deadline: Timestamp,
-    /// The latest time at which a majority still leaves enough validity.
+    /// The latest time at which a majority still leaves enough validity, and at which its replies
+    /// still count.
     latest_grant: Timestamp,
+    /// The latest time at which the only node of the group may execute the request, on its clock.
+    not_after_us: Option<u64>,
     /// When to stop waiting for nodes that have not answered.
     timeout: Timestamp,
     nodes: Vec<AttemptNode>,
@@ -84,6 +87,20 @@ pub(super) struct Timing {
     pub(super) drift: Drift,
     pub(super) min_validity: Duration,
     pub(super) timeout: Timestamp,
+    /// Replies that are read later do not count, and the node must not execute the request later,
+    /// on its own clock.
+    pub(super) reply_by: Option<ReplyBy>,
+}
+
+/// The limits of an attempt on a node with a failover behind it. After them a former master must
+/// not grant, and its grant must not count: the lease of a holder that a new master has carried on
+/// may have ended there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ReplyBy {
+    /// The latest time at which a reply is read.
+    pub(super) read_by: Timestamp,
+    /// The latest time at which the only node of the group executes the request, on its clock.
+    pub(super) not_after_us: Option<u64>,
 }
 
 impl Attempt {
@@ -97,13 +114,16 @@ impl Attempt {
         suspects: impl Iterator<Item = bool>,
     ) -> Self {
         let deadline = deadline(t0, timing.ttl, timing.drift);
+        let valid_enough = deadline - timing.min_validity;
+        let read_by = timing.reply_by.map(|limit| limit.read_by);
         Self {
             token,
             ballot,
             ticket,
             t0,
             deadline,
-            latest_grant: deadline - timing.min_validity,
+            latest_grant: read_by.map_or(valid_enough, |at| at.min(valid_enough)),
+            not_after_us: timing.reply_by.and_then(|limit| limit.not_after_us),
             timeout: timing.timeout,
             nodes: suspects
                 .map(|suspect| AttemptNode {
@@ -133,50 +153,17 @@ impl Attempt {
         }
     }
 
+    /// Whether the attempt only inspects the nodes.
+    pub(super) fn inspects_only(&self) -> bool {
+        self.inspects_only
+    }
+
     /// The same attempt, for this `kind` of lock. `asked` is the wanted slot of a semaphore.
     pub(super) fn asking(self, kind: Kind, asked: Option<Asked>) -> Self {
         Self {
             kind,
             asked,
             ..self
-        }
-    }
-
-    /// The request for `claims`, with the lease that each node grants.
-    pub fn request(&self, claims: &Arc<[Claim]>, lease: Duration, label: &Arc<str>) -> Request {
-        let slot = match self.asked {
-            Some(Asked::Slot(slot)) => Some(slot),
-            Some(Asked::Any) | None => None,
-        };
-        let acquire = Acquire {
-            ballot: self.ballot,
-            ttl_ms: lease.as_millis() as u64,
-            label: Arc::clone(label),
-            ticket: self.ticket.clone(),
-        };
-        Request {
-            claims: Arc::clone(claims),
-            token: self.token.clone(),
-            op: match self.inspects_only {
-                false => self.kind.acquire(slot, acquire),
-                true => Op::Inspect,
-            },
-        }
-    }
-
-    /// The identity of what this attempt may have left on the nodes.
-    pub fn grant_id(&self, claims: &Arc<[Claim]>) -> GrantId {
-        let slots = self.asked.map(|asked| match asked {
-            Asked::Any => Slots::All,
-            Asked::Slot(slot) => Slots::Only(slot),
-        });
-        GrantId {
-            claims: Arc::clone(claims),
-            token: self.token.clone(),
-            ballot: self.ballot,
-            kind: self.kind,
-            ticket: self.ticket.clone().map(Box::new),
-            slots: slots.map(|slots| Box::new((Arc::clone(claims), slots))),
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod ballots;
 mod clocks;
+mod failover;
 
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use super::{Discount, Drift, quorum};
 pub use ballots::Choice;
 pub use clocks::ClockEvent;
 use clocks::{Clocks, Reading};
+pub use failover::Confirmation;
 
 /// What this client knows about its nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -50,22 +52,28 @@ struct NodeView {
     birth_seen: Option<Timestamp>,
     /// When this client first noticed the server that the node is now.
     moved: Option<Timestamp>,
+    /// The least that the node's clock minus ours can be, by the last reply that showed its clock.
+    offset_low_us: Option<i64>,
+    /// Whether the node counts only while its Sentinels confirm it.
+    needs_confirmation: bool,
+    /// The last confirmation of its Sentinels.
+    confirmation: Option<Confirmation>,
 }
 
 impl Cluster {
-    /// The nodes of `group`. `quarantines[i]`: whether node `i` has a quarantine after it lost its
-    /// data.
+    /// The nodes of `group`. `quarantines[i]`: whether node `i` may have a quarantine after it lost
+    /// its data.
     ///
-    /// A single node has no quarantine: no other node could vouch for what it lost.
+    /// A single node has one only if a failover may replace it (see
+    /// [`Failover`](crate::group::Failover)): no other node could vouch for what it lost.
     pub fn new(group: &Group, drift: Drift, quarantines: &[bool]) -> Self {
-        let several = quarantines.len() > 1;
         Self {
             group: *group,
             drift,
             nodes: quarantines
                 .iter()
                 .map(|&quarantines| NodeView {
-                    quarantines: quarantines && several,
+                    quarantines,
                     ..NodeView::default()
                 })
                 .collect(),
@@ -147,6 +155,9 @@ impl Cluster {
         if let Some(of) = self.duplicate_of(node, standing.server) {
             return Some(Discount::Duplicate { of });
         }
+        if !self.is_confirmed(node, standing, sent) {
+            return Some(Discount::Unconfirmed);
+        }
         let quarantine = self.quarantine_left(node, standing, now);
         match self.jump_left(node, now) {
             Some((left, by_us)) if quarantine.is_none_or(|quarantine| quarantine < left) => {
@@ -197,7 +208,8 @@ impl Cluster {
     /// microseconds, at least.
     pub fn jump_left(&self, node: usize, now: Timestamp) -> Option<(Duration, i64)> {
         let jumped = self.clocks.jumped(node, self.quarantine(), now);
-        jumped.filter(|_| self.nodes[node].quarantines)
+        // The clock of a single node cannot be told from ours.
+        jumped.filter(|_| self.nodes[node].quarantines && self.nodes.len() > 1)
     }
 
     /// How many jumps of `node`'s clock were proved.
@@ -249,7 +261,7 @@ impl Cluster {
         now: Timestamp,
     ) -> Option<Duration> {
         let view = &self.nodes[node];
-        if !view.quarantines || standing.born_us == 0 {
+        if !self.quarantines(node, standing) || standing.born_us == 0 {
             return None;
         }
         let needed = self.quarantine().saturating_add(span);
@@ -297,6 +309,8 @@ impl Cluster {
         // An absurd clock saturates. It costs only this node's vote.
         let offset = i128::from(clock_us) - i128::from(middle_us);
         view.offset_us = Some(offset.clamp(i64::MIN.into(), i64::MAX.into()) as i64);
+        let low = i128::from(clock_us) - i128::from(now.as_micros()) - 1;
+        view.offset_low_us = Some(low.clamp(i64::MIN.into(), i64::MAX.into()) as i64);
         let reading = Reading {
             clock_us,
             sent,
@@ -321,10 +335,14 @@ impl Cluster {
         if new_birth {
             view.birth_seen = Some(now);
         }
+        let reborn = known.is_some_and(|k| k.incarnation != standing.incarnation);
         view.standing = Some(standing);
         view.last_server = server;
         let before = known.map_or(0, |known| known.server);
         if before == server || server == 0 {
+            if reborn {
+                self.clocks.begin_anew(node);
+            }
             return;
         }
         let others = self.nodes.iter().enumerate();
@@ -337,8 +355,9 @@ impl Cluster {
         let Some(known) = known.filter(|_| before != 0) else {
             return;
         };
-        // Another run of the same data keeps its clock and what is known about it.
-        if known.incarnation != standing.incarnation {
+        // Another run of the same data keeps its clock and what is known about it. A replica that
+        // was promoted without a loss has the same data, but another clock.
+        if known.incarnation != standing.incarnation || standing.replicated {
             self.clocks.moved(node, (before, server), duplicate);
         }
     }

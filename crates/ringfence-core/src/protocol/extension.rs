@@ -24,7 +24,8 @@ struct ExtensionNode {
     vote: Vote,
     /// The server that answered; zero before the answer.
     server: u64,
-    /// The node has no holder, so our token can be restored there.
+    /// The node has no holder, so our token can be restored there. Or it is the only node and in
+    /// quarantine, and its holder may be older than we are.
     vacant: bool,
 }
 
@@ -108,9 +109,15 @@ impl Extension {
         now: Timestamp,
     ) {
         let server = outcome.as_ref().map_or(0, |reply| reply.standing.server);
+        let quarantined = matches!(discount, Some(Discount::Quarantined { .. }));
+        let may_be_outdated = quarantined && self.nodes.len() == 1;
         let state = &mut self.nodes[node];
         state.server = server;
-        state.vacant = matches!(&outcome, Ok(reply) if reply.answer == Answer::Gone);
+        state.vacant = match outcome.as_ref().map(|reply| &reply.answer) {
+            Ok(Answer::Gone) => true,
+            Ok(Answer::Held(_)) => may_be_outdated,
+            _ => false,
+        };
         state.vote = Vote::of(outcome, discount);
         count_once(
             server,
@@ -207,6 +214,8 @@ mod tests {
                 born_us: 0,
                 clock_us: 1,
                 server: 0,
+                replicated: false,
+                epoch: None,
             },
             answer: Answer::Extended,
         })

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::group::Group;
+use crate::group::{Failover, Group};
 use crate::node::{CallError, Facts, Trouble, TroubleKind};
 
 use super::quorum;
@@ -15,6 +15,12 @@ pub struct ExplicitValues {
     pub window: Option<Duration>,
     /// How long a node that may have lost locks may not vote (`Q`).
     pub quarantine: Option<Duration>,
+    /// What a failover behind a single node costs.
+    pub failover: Option<Failover>,
+    /// For how long after a promotion a former master may still count (`X`).
+    pub stale_master: Option<Duration>,
+    /// Within which time the reply of a grant must be read (`D`).
+    pub reply_within: Option<Duration>,
 }
 
 impl ExplicitValues {
@@ -23,6 +29,9 @@ impl ExplicitValues {
         Group {
             window: self.window.unwrap_or(group.window),
             quarantine: self.quarantine.unwrap_or(group.quarantine),
+            failover: self.failover.unwrap_or(group.failover),
+            stale_master: self.stale_master.unwrap_or(group.stale_master),
+            reply_within: self.reply_within.unwrap_or(group.reply_within),
             ..group
         }
     }

@@ -27,7 +27,7 @@ pub use acquisition::{
     AcquireFailure, AcquireTerms, Acquisition, FailureKind, Next, QueueHint, majority_votes_in,
 };
 pub use attempt::{Attempt, AttemptVerdict, Loss};
-pub use cluster::{Choice, ClockEvent, Cluster};
+pub use cluster::{Choice, ClockEvent, Cluster, Confirmation};
 pub use confirmation::{
     ConfirmedMaster, MasterAddress, SentinelAnswer, SentinelGroupView, Unconfirmed,
 };

@@ -320,6 +320,8 @@ mod tests {
                 born_us: 0,
                 clock_us: 1,
                 server: 0,
+                replicated: false,
+                epoch: None,
             },
             answer,
         })

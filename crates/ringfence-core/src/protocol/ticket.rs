@@ -37,7 +37,7 @@ impl TicketFate {
         };
         match answer {
             Answer::Granted => Self::Left,
-            Answer::TicketOld => Self::Unchanged,
+            Answer::TicketOld | Answer::Late => Self::Unchanged,
             _ => Self::Entered,
         }
     }

@@ -40,6 +40,8 @@ pub enum Discount {
     /// The node became another server since the request was sent. Its answer may be about the same
     /// locks as an earlier answer of another node.
     Moved,
+    /// Not enough Sentinels have lately confirmed that the node is the master.
+    Unconfirmed,
 }
 
 impl From<Discount> for Vote {
@@ -50,6 +52,7 @@ impl From<Discount> for Vote {
             Discount::Outdated => Self::Outdated,
             Discount::Duplicate { of } => Self::Duplicate { of },
             Discount::Moved => Self::Moved,
+            Discount::Unconfirmed => Self::Unconfirmed,
         }
     }
 }
@@ -100,6 +103,10 @@ pub enum Vote {
     },
     /// The node was restarted, or its address was redirected, since the request was sent.
     Moved,
+    /// Not enough Sentinels have lately confirmed that the node is the master.
+    Unconfirmed,
+    /// The request arrived too late, and the node did not execute it.
+    Late,
     /// The node was born after the latch was created, so it may have lost arrivals.
     BornLater,
     /// No answer before the timeout.
@@ -128,6 +135,10 @@ impl Vote {
                 pass_in: for_ms.map(Duration::from_millis),
             },
             Answer::TicketOld => Self::TicketOld,
+            Answer::Quarantined { left_ms } => Self::Quarantined {
+                left: Duration::from_millis(left_ms),
+            },
+            Answer::Late => Self::Late,
             Answer::Stale => Self::Stale,
             Answer::Ahead => Self::Ahead,
             Answer::Gone => Self::Gone,
@@ -168,7 +179,7 @@ impl Vote {
     pub(super) fn votes_in(&self) -> Option<Duration> {
         match self {
             Self::Quarantined { left } | Self::ClockJumped { left, .. } => Some(*left),
-            Self::Outdated | Self::Moved => Some(Duration::ZERO),
+            Self::Outdated | Self::Moved | Self::Late => Some(Duration::ZERO),
             _ => None,
         }
     }
@@ -211,6 +222,10 @@ impl fmt::Display for Vote {
                 of + 1
             ),
             Self::Moved => f.write_str("was restarted or redirected during the call"),
+            Self::Unconfirmed => f.write_str(
+                "a majority of its Sentinels has not confirmed lately that it is the master",
+            ),
+            Self::Late => f.write_str("refused a request that arrived too late"),
             Self::BornLater => {
                 f.write_str("new or restarted since the latch was made, does not vote on it")
             }

@@ -164,6 +164,7 @@ impl Asked {
             window_us,
             retention_ms,
             grace_ms: 0,
+            grants_from_us: 0,
         }
     }
 

@@ -86,6 +86,7 @@ impl Setting {
                 // The machines add a second.
                 quarantine: (TICK * u32::from(quarantine)).saturating_sub(TICK),
                 grace: TICK,
+                ..Group::new(NODES)
             },
             terms: AcquireTerms {
                 nodes: NODES,
@@ -172,6 +173,8 @@ pub(super) fn standing(born: Option<Ticks>, clock: Ticks) -> Standing {
         born_us: born.map_or(0, clock_us),
         clock_us: born.map_or(0, |_| clock_us(clock)),
         server: 0,
+        replicated: false,
+        epoch: None,
     }
 }
 

@@ -129,6 +129,8 @@ impl ServerFacts {
             born_us: born.at_us,
             clock_us: self.clock_us,
             server: Standing::server_of(&self.run_id()),
+            replicated: born.is_replaceable(),
+            epoch: born.epoch(),
         })
     }
 }

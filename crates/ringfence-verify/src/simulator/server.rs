@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use ringfence_core::group::Group;
+use ringfence_core::group::{Failover, Group};
 use ringfence_core::ledger::{self, Entry, Moment, Rules, SHARED, birth};
 use ringfence_core::message::{Answer, Op, ReplyStamp, Request, Wake};
 use ringfence_core::name::Name;
@@ -73,6 +73,16 @@ pub(super) struct Born {
 }
 
 impl Born {
+    /// Whether a failover may replace the server.
+    pub(super) fn is_replaceable(&self) -> bool {
+        self.record.replicated || self.record.epoch.is_some()
+    }
+
+    /// The epoch of the Sentinels in the record.
+    pub(super) fn epoch(&self) -> Option<u64> {
+        self.record.epoch
+    }
+
     /// Whether the identity of a server matches the record. If not, a new handshake is needed.
     pub(super) fn is_of(&self, server: Identity) -> bool {
         self.record.replication_id == Some(server.replication_id)
@@ -170,6 +180,7 @@ impl Server {
             has_replicas,
             durable: self.durable,
             epoch: None,
+            lossless: self.group.failover == Failover::Lossless,
         };
         let clock_us = self.clock_us(now);
         let stands = self.data.born.as_ref();
@@ -289,7 +300,7 @@ impl Server {
             return None;
         }
         let moment = Moment::of_clock(self.clock_us(now));
-        let rules = Rules::of_group(&self.group);
+        let rules = Rules::of_incarnation(&self.group, born.at_us, born.is_replaceable());
         let names = || request.claims.iter().map(|claim| &claim.name);
         let entry = |name| self.data.entries.get(name).cloned().unwrap_or_default();
         let mut entries: Vec<Entry> = names().map(entry).collect();

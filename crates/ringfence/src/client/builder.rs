@@ -1,4 +1,4 @@
-//! Settings of a client, checked once, and the way to its nodes.
+//! Settings of a client, and the way to its nodes. `settings.rs` checks them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::entropy::Entropy;
-use crate::group::Group;
-use crate::name::{NAME_MAX_BYTES, Name};
+use crate::group::{Failover, Group};
 use crate::node::Node;
 use crate::node::memory::MemoryNode;
 use crate::observation::{Observation, Observed};
-use crate::protocol::{Cluster, Drift, ExplicitValues};
+use crate::protocol::Cluster;
 use crate::runtime::closing::RuntimeWatch;
 use crate::runtime::sender::Sender;
 use crate::runtime::{ClientRuntime, keeper};
@@ -21,8 +20,6 @@ use super::error::{ConfigError, ConnectError};
 use super::handshake;
 use super::{Locks, Shared};
 
-/// Labels are for people.
-const LABEL_MAX_BYTES: usize = 128;
 /// The largest number of nodes.
 const NODES_MAX: usize = 64;
 
@@ -32,29 +29,21 @@ const NODES_MAX: usize = 64;
 pub struct Builder {
     pub(super) urls: Option<String>,
     pub(super) given: Vec<Arc<dyn Node>>,
-    ttl: Option<Duration>,
-    node_timeout: Option<Duration>,
-    drift: Option<(f64, Duration)>,
-    window: Option<Duration>,
-    quarantine: Option<Duration>,
-    prefix: String,
-    label: Option<String>,
+    pub(super) ttl: Option<Duration>,
+    pub(super) node_timeout: Option<Duration>,
+    pub(super) drift: Option<(f64, Duration)>,
+    pub(super) window: Option<Duration>,
+    pub(super) quarantine: Option<Duration>,
+    pub(super) failover: Option<Failover>,
+    pub(super) stale_master: Option<Duration>,
+    pub(super) reply_within: Option<Duration>,
+    pub(super) prefix: String,
+    pub(super) label: Option<String>,
     pub(super) clock: Clock,
     entropy: Entropy,
     pub(super) observed: Observed,
     #[cfg(feature = "metrics")]
     pub(super) metric_names: Vec<String>,
-}
-
-/// Settings after they were checked.
-#[derive(Debug)]
-pub(super) struct Settings {
-    pub(super) ttl: Duration,
-    pub(super) node_timeout: Option<Duration>,
-    pub(super) drift: Drift,
-    pub(super) prefix: String,
-    pub(super) label: Arc<str>,
-    pub(super) wishes: ExplicitValues,
 }
 
 /// A node, and whether it has to wait after it forgot.
@@ -115,6 +104,33 @@ impl Builder {
     #[must_use]
     pub fn quarantine(mut self, quarantine: Duration) -> Self {
         self.quarantine = Some(quarantine);
+        self
+    }
+
+    /// What a failover behind a single server costs. Default: the group's, or
+    /// [`Failover::Auto`]: a server that is replicated grants nothing for a whole quarantine after
+    /// a promotion, and holders keep their locks. All clients of a group must agree.
+    #[must_use]
+    pub fn failover(mut self, failover: Failover) -> Self {
+        self.failover = Some(failover);
+        self
+    }
+
+    /// Within which time after a promotion the former master must have stopped serving. Default:
+    /// the group's, or 5 s. All clients of a group must agree. The longest TTL of a single server
+    /// with a failover behind it is the quarantine less this. Danger: below what your service
+    /// really does, two holders may overlap.
+    #[must_use]
+    pub fn stale_master(mut self, stale_master: Duration) -> Self {
+        self.stale_master = Some(stale_master);
+        self
+    }
+
+    /// A grant of a single server with a failover behind it counts only if its reply is read within
+    /// this time. Default: the group's, or 1 s. All clients of a group must agree.
+    #[must_use]
+    pub fn reply_within(mut self, reply_within: Duration) -> Self {
+        self.reply_within = Some(reply_within);
         self
     }
 
@@ -179,6 +195,13 @@ impl Builder {
         {
             cluster.leases_use_other_clock(node);
         }
+        for (node, _) in nodes
+            .iter()
+            .enumerate()
+            .filter(|(_, node)| node.needs_confirmation())
+        {
+            cluster.require_confirmation(node);
+        }
         let observation = Observation::new(&nodes, observed)
             .map_err(|error| ConnectError::Thread(Arc::new(error)))?;
         let sender = Sender::new(nodes, cluster, self.clock, observation);
@@ -192,45 +215,6 @@ impl Builder {
                 names,
             }),
         })
-    }
-
-    pub(super) fn settings(&self) -> Result<Settings, ConfigError> {
-        let drift = match self.drift {
-            Some((fraction, fixed)) => {
-                Drift::new(fraction, fixed).map_err(|_| ConfigError::Drift { fraction })?
-            }
-            None => Drift::default(),
-        };
-        let label = match &self.label {
-            Some(label) => checked_label(label)?,
-            None => default_label(),
-        };
-        if self.prefix.len() >= NAME_MAX_BYTES {
-            let bytes = self.prefix.len();
-            return Err(ConfigError::PrefixTooLong { bytes });
-        }
-        if !self.prefix.is_empty() {
-            Name::new(&self.prefix, "x")?;
-        }
-        let wishes = ExplicitValues {
-            window: self.window,
-            quarantine: self.quarantine,
-        };
-        let group = wishes.over(Group::new(2));
-        check_group(&group)?;
-        if self.node_timeout.is_some_and(|timeout| timeout.is_zero()) {
-            return Err(ConfigError::NodeTimeoutZero);
-        }
-        let settings = Settings {
-            ttl: self.ttl.unwrap_or(Duration::from_secs(10)),
-            node_timeout: self.node_timeout,
-            drift,
-            prefix: self.prefix.clone(),
-            label,
-            wishes,
-        };
-        settings.check_ttl(settings.ttl, &Group::new(1))?;
-        Ok(settings)
     }
 
     fn open_nodes(&self) -> Result<Vec<Member>, ConnectError> {
@@ -322,55 +306,6 @@ fn quarantines_after_restart(url: &NodeUrl) -> bool {
         NodeUrl::Redis(url) => url.quarantine,
         _ => false,
     }
-}
-
-pub(super) fn checked_label(label: &str) -> Result<Arc<str>, ConfigError> {
-    if label.len() > LABEL_MAX_BYTES {
-        return Err(ConfigError::LabelTooLong {
-            bytes: label.len(),
-            most: LABEL_MAX_BYTES,
-        });
-    }
-    Ok(label.into())
-}
-
-/// `host:pid`.
-fn default_label() -> Arc<str> {
-    let host: String = host_name().chars().take(100).collect();
-    format!("{host}:{}", std::process::id()).into()
-}
-
-#[cfg(unix)]
-fn host_name() -> String {
-    let system = rustix::system::uname();
-    system.nodename().to_string_lossy().into_owned()
-}
-
-#[cfg(not(unix))]
-fn host_name() -> String {
-    std::env::var("COMPUTERNAME").unwrap_or_else(|_| "unknown".to_owned())
-}
-
-/// Says which of the group's values is not allowed.
-fn check_group(group: &Group) -> Result<(), ConfigError> {
-    if group.check().is_ok() {
-        return Ok(());
-    }
-    let Group {
-        window, quarantine, ..
-    } = *group;
-    Err(match group.least_quarantine() {
-        least
-            if quarantine < least && window <= Group::WINDOW_MAX && window >= Group::WINDOW_MIN =>
-        {
-            ConfigError::QuarantineTooShort {
-                quarantine,
-                least,
-                window,
-            }
-        }
-        _ => ConfigError::Window { window },
-    })
 }
 
 impl fmt::Debug for Builder {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::group::Failover;
 use crate::name::NameError;
 use crate::url::UrlError;
 
@@ -83,6 +84,28 @@ pub enum ConfigError {
         least: Duration,
         /// The window.
         window: Duration,
+    },
+    /// A failover level for several nodes.
+    #[error(
+        "failover={level} is for a single node; several nodes always have the quarantine, and a \
+         promotion costs only the vote of its node"
+    )]
+    FailoverOfSeveral {
+        /// The level that was asked for.
+        level: Failover,
+    },
+    /// The two times of a failover do not fit into the quarantine.
+    #[error(
+        "the time for which a former master may serve ({stale_master:?}) and the time for a reply \
+         ({reply_within:?}) must be above zero and together at most the quarantine of {quarantine:?}"
+    )]
+    FailoverTimes {
+        /// For how long after a promotion a former master may serve.
+        stale_master: Duration,
+        /// Within which time the reply of a grant must be read.
+        reply_within: Duration,
+        /// The quarantine.
+        quarantine: Duration,
     },
     /// The node timeout is zero.
     #[error("the node timeout must not be zero")]
@@ -194,7 +217,7 @@ fn is_bounded_by_quarantine(most: Duration) -> bool {
 
 fn whose(most: Duration) -> &'static str {
     match is_bounded_by_quarantine(most) {
-        true => "this quorum",
+        true => "these nodes",
         false => "a node",
     }
 }
@@ -202,9 +225,9 @@ fn whose(most: Duration) -> &'static str {
 fn why(most: Duration) -> &'static str {
     match is_bounded_by_quarantine(most) {
         true => {
-            "; unlike a single node, a node of a quorum that restarts must stay out until every lock \
-             that it may have forgotten has ended, so a longer ttl needs a longer quarantine on all \
-             clients"
+            "; a node of a quorum that restarts, or a replica that is promoted, must stay out until \
+             every lock that it may have forgotten has ended, so a longer ttl needs a longer \
+             quarantine on all clients"
         }
         false => "",
     }

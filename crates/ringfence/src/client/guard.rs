@@ -125,10 +125,10 @@ impl Guard {
     /// Extends it to at least `ttl` from now. A failed extend never releases.
     pub async fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
         self.locks.check_runtime()?;
-        let group = *self.locks.shared.runtime.sender.cluster().group();
+        let most = self.locks.longest_ttl();
         let ttl = whole_millis(ttl);
         let delay = self.hold.policy().lock_delay;
-        self.locks.shared.settings.check_lease(ttl, delay, &group)?;
+        self.locks.shared.settings.check_lease(ttl, delay, most)?;
         loop {
             let hold = self.hold();
             let extended = Self::extend_hold(hold, ttl, self.locks.node_names()).await;

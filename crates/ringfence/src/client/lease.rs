@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::group::Group;
+use crate::protocol::Cluster;
 
-use super::builder::Settings;
 use super::error::ConfigError;
+use super::settings::Settings;
 
 /// The shortest TTL: below, the drift and one round trip leave nothing.
 pub(super) const TTL_MIN: Duration = Duration::from_millis(50);
@@ -19,13 +19,13 @@ impl Settings {
         self.node_timeout.unwrap_or(tenth)
     }
 
-    /// Checks a TTL for `group`: a node that forgot must stay out until every lock has ended.
-    pub(super) fn check_ttl(&self, ttl: Duration, group: &Group) -> Result<(), ConfigError> {
+    /// Checks a TTL, where `most` is the longest: a node that forgot must stay out until every lock
+    /// has ended.
+    pub(super) fn check_ttl(&self, ttl: Duration, most: Duration) -> Result<(), ConfigError> {
         let least = TTL_MIN.max(self.drift.allowance(ttl).saturating_mul(2));
         if ttl < least {
             return Err(ConfigError::TtlTooShort { ttl, least });
         }
-        let most = longest_ttl(group);
         if ttl > most {
             return Err(ConfigError::TtlTooLong { ttl, most });
         }
@@ -37,10 +37,10 @@ impl Settings {
         &self,
         ttl: Duration,
         delay: Duration,
-        group: &Group,
+        most: Duration,
     ) -> Result<(), ConfigError> {
-        self.check_ttl(ttl, group)?;
-        match self.check_ttl(ttl.saturating_add(delay), group) {
+        self.check_ttl(ttl, most)?;
+        match self.check_ttl(ttl.saturating_add(delay), most) {
             Err(ConfigError::TtlTooLong { most, .. }) => Err(ConfigError::LeaseTooLong {
                 ttl,
                 lock_delay: delay,
@@ -51,14 +51,10 @@ impl Settings {
     }
 }
 
-/// The longest TTL that `group` allows. A node that may have forgotten a lock must not vote before
-/// that lock has ended; a single node has no quarantine.
-pub(super) fn longest_ttl(group: &Group) -> Duration {
-    if group.nodes > 1 {
-        group.quarantine.saturating_sub(Group::CLOCK_STEP)
-    } else {
-        TTL_MAX
-    }
+/// The longest TTL that the nodes allow. A node that may have forgotten a lock must not vote before
+/// that lock has ended. A single node that no failover replaces has no quarantine.
+pub(super) fn longest_ttl(cluster: &Cluster) -> Duration {
+    cluster.longest_lease().unwrap_or(TTL_MAX)
 }
 
 /// Nodes count leases in milliseconds; a fraction more would be ours alone.

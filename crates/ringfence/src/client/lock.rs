@@ -17,11 +17,11 @@ use crate::runtime::hold::HeldLock;
 use crate::time::Timestamp;
 
 use super::Locks;
-use super::builder::checked_label;
 use super::error::{AcquireError, ConfigError};
 use super::guard::Guard;
-use super::lease::{TTL_MAX, whole_millis};
+use super::lease::{TTL_MAX, longest_ttl, whole_millis};
 use super::owner::Owner;
+use super::settings::checked_label;
 
 /// How long to go on without a majority, unless the lock says otherwise: long enough for a
 /// restart, short enough that a mistyped host does not hang a job for ever.
@@ -332,7 +332,8 @@ impl Lock {
         };
         let ttl = whole_millis(self.ttl);
         let delay = whole_millis(self.lock_delay);
-        settings.check_lease(ttl, delay, shared.runtime.sender.cluster().group())?;
+        let most = longest_ttl(&shared.runtime.sender.cluster());
+        settings.check_lease(ttl, delay, most)?;
         if self.hold_at_least > TTL_MAX {
             return Err(ConfigError::HoldAtLeastTooLong {
                 span: self.hold_at_least,

@@ -23,6 +23,7 @@ mod plain;
 mod receipt;
 mod rw_lock;
 mod semaphore;
+mod settings;
 pub(crate) mod terms;
 mod votes;
 mod warnings;
@@ -58,7 +59,7 @@ pub use rw_lock::{ReadGuard, RwLock};
 pub use semaphore::{PERMITS_MAX, Semaphore, SemaphoreGuard};
 pub use votes::{NodeVote, Votes};
 
-use builder::Settings;
+use settings::Settings;
 
 /// A client of one set of nodes. Cheap to clone; all clones share connections, renewal and what is
 /// known of the nodes.
@@ -160,11 +161,12 @@ impl Locks {
     }
 
     /// The longest TTL that these nodes allow now. Nodes that form a quorum allow what their
-    /// quarantine covers (30 s by default); a single node allows a year.
+    /// quarantine covers (30 s by default), and so does a single server with a failover behind it;
+    /// any other single node allows a year.
     ///
     /// Until a majority of the nodes has answered, this is the value of the client's own settings.
     pub fn longest_ttl(&self) -> Duration {
-        lease::longest_ttl(self.shared.runtime.sender.cluster().group())
+        lease::longest_ttl(&self.shared.runtime.sender.cluster())
     }
 
     /// Ends all waiting calls of this client and waits until a majority of the nodes has confirmed

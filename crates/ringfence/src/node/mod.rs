@@ -35,6 +35,7 @@ pub use ringfence_core::message::{
 };
 pub use ringfence_core::name::Name;
 pub use ringfence_core::node::{CallError, Facts, Tier, Trouble, TroubleKind};
+pub use ringfence_core::protocol::Confirmation;
 pub use ringfence_core::time::Timestamp;
 pub use ringfence_core::token::Token;
 
@@ -71,6 +72,17 @@ pub trait Node: Send + Sync + fmt::Debug + 'static {
 
     /// What a crash of the node may cost, as the last handshake found it; `None` before the first.
     fn tier(&self) -> Option<Tier> {
+        None
+    }
+
+    /// Whether the node's votes count only while its Sentinels confirm that it is the master.
+    fn needs_confirmation(&self) -> bool {
+        false
+    }
+
+    /// The last confirmation of the Sentinels for the server that the node leads to now. Read for
+    /// every reply, so it must not block.
+    fn confirmation(&self) -> Option<Confirmation> {
         None
     }
 

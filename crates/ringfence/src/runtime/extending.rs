@@ -61,7 +61,8 @@ impl Deliver<Reply> for RoundReplies {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
         let (node, runtime) = (tag as usize, &self.hold.runtime);
         let (sender, now) = (&runtime.sender, runtime.sender.clock.now());
-        let discount = sender.observe_reply(node, &outcome, self.t0, now);
+        let deadline = self.hold.look(|machine| machine.carried_until());
+        let discount = sender.observe_reply_to(node, &outcome, self.t0, now, deadline);
         let observation = &sender.observation;
         observation.voted(node, &outcome, discount, self.t0, now);
         self.hold.feed(|machine, clock| {

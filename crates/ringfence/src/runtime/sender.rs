@@ -121,14 +121,32 @@ impl Sender {
         sent: Timestamp,
         now: Timestamp,
     ) -> Option<Discount> {
+        self.observe_reply_to(node, outcome, sent, now, None)
+    }
+
+    /// The same, for a guard that is valid until `deadline` and extends its lock. After a failover
+    /// the reply counts for it alone.
+    pub(super) fn observe_reply_to(
+        &self,
+        node: usize,
+        outcome: &Result<Reply, CallError>,
+        sent: Timestamp,
+        now: Timestamp,
+        deadline: Option<Timestamp>,
+    ) -> Option<Discount> {
+        let confirmation = self.nodes[node].confirmation();
         let mut cluster = self.cluster();
+        if let Some(confirmation) = confirmation {
+            cluster.confirm(node, confirmation);
+        }
         let event = cluster.observe(node, outcome, sent, now);
         // Under the lock: no other thread may count a reply that this freeze invalidates.
         if let Some(event) = &event {
             self.record_freeze(event, now);
         }
         let reply = outcome.as_ref().ok();
-        let discount = reply.and_then(|reply| cluster.discount(node, reply.standing, sent, now));
+        let discount = |reply| cluster.discount_extension(node, reply, sent, now, deadline);
+        let discount = reply.and_then(discount);
         let duplicates = cluster.take_duplicates();
         drop(cluster);
         if event.is_some() || duplicates.is_some() {

@@ -3,9 +3,14 @@
 use std::net::Ipv6Addr;
 
 use super::{Address, RedisUrl, Scheme, TlsFiles, UrlError};
+use crate::group::Failover;
 
 /// The port of a URL that names none.
 const DEFAULT_PORT: u16 = 6379;
+
+/// The levels that a URL can name.
+const FAILOVER_LEVELS: [Failover; 3] = [Failover::Quarantine, Failover::Lossless, Failover::Ignore];
+const OTHER_LEVEL: &str = "left out with `failover=lossless` and `failover=ignore`";
 
 pub(super) fn parse_redis(scheme: Scheme, rest: &str) -> Result<RedisUrl, UrlError> {
     let (authority, tail) = split_authority(rest);
@@ -34,6 +39,7 @@ pub(super) fn parse_redis(scheme: Scheme, rest: &str) -> Result<RedisUrl, UrlErr
         password,
         db: 0,
         quarantine: true,
+        failover: None,
         durable: false,
         eviction_allowed: false,
         tls: (scheme == Scheme::Tls).then(TlsFiles::default),
@@ -50,7 +56,7 @@ impl RedisUrl {
         query: &str,
         mut db: Option<u32>,
     ) -> Result<(), UrlError> {
-        let (mut cert, mut key) = (None, None);
+        let (mut cert, mut key, mut said_on) = (None, None, false);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let value = decode(value)?;
@@ -65,6 +71,14 @@ impl RedisUrl {
                 ("quarantine", _) => {
                     self.quarantine =
                         self.flag("quarantine", &value, ["on", "off"], "`on` or `off`")?;
+                    said_on = self.quarantine;
+                }
+                ("failover", _) => {
+                    let level = |level: &Failover| level.word() == value;
+                    let level = FAILOVER_LEVELS.into_iter().find(level);
+                    let expected = "`quarantine`, `lossless` or `ignore`";
+                    self.failover =
+                        Some(level.ok_or_else(|| self.bad_value("failover", expected))?);
                 }
                 ("durable", _) => {
                     self.durable = self.flag("durable", &value, ["yes", "no"], "`yes` or `no`")?;
@@ -91,6 +105,15 @@ impl RedisUrl {
             }
         }
         self.db = db.unwrap_or_default();
+        if self.failover == Some(Failover::Quarantine) && !self.quarantine {
+            return Err(self.bad_value("quarantine", "left out with `failover=quarantine`"));
+        }
+        if said_on {
+            match self.failover.replace(Failover::Quarantine) {
+                None | Some(Failover::Quarantine) => {}
+                Some(_) => return Err(self.bad_value("quarantine", OTHER_LEVEL)),
+            }
+        }
         match (&mut self.tls, cert, key) {
             (Some(tls), Some(cert), Some(key)) => tls.identity = Some((cert, key)),
             (_, None, None) => {}

@@ -291,6 +291,7 @@ impl Step {
                 ttl_ms,
                 label,
                 ticket: ticket.filter(|_| waits),
+                not_after_us: None,
             }),
             Kind::Extend => Op::Extend(Extend { ballot, ttl_ms }),
             Kind::Release(kind, keep_ms, fate_unknown) => Op::Release(Release {

@@ -109,6 +109,7 @@ fn request(ask: &Ask, ballot: Ballot, ticket: impl Fn((usize, bool)) -> Ticket) 
                 ttl_ms,
                 label,
                 ticket: shown.map(&ticket),
+                not_after_us: None,
             },
         }),
         What::Release {

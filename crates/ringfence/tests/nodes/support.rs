@@ -152,6 +152,7 @@ pub(crate) fn acquire(ballot: Ballot, ttl_ms: u64) -> Op {
         ttl_ms,
         label: Arc::from("job"),
         ticket: None,
+        not_after_us: None,
     })
 }
 
@@ -162,6 +163,7 @@ pub(crate) fn acquire_with_ticket(ballot: Ballot, ttl_ms: u64, ticket: &Ticket) 
         ttl_ms,
         label: Arc::from("job"),
         ticket: Some(ticket.clone()),
+        not_after_us: None,
     })
 }
 

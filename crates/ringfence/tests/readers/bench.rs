@@ -91,6 +91,7 @@ impl Step {
                 ttl_ms,
                 label,
                 ticket: self.with_ticket.then_some(ticket),
+                not_after_us: None,
             }),
             5 => Op::Extend(Extend { ballot, ttl_ms }),
             6 | 7 => Op::Downgrade(Downgrade { ballot, ttl_ms }),

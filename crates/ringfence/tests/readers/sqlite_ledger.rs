@@ -120,6 +120,7 @@ fn a_file_from_before_readers_is_upgraded() {
         ttl_ms: 10_000,
         label: "job".into(),
         ticket: None,
+        not_after_us: None,
     });
     assert_eq!(ask(&node, held.clone()).answer, Answer::Granted);
     drop(node);

@@ -54,6 +54,7 @@ impl Step {
                 ttl_ms,
                 label: Arc::from("job"),
                 ticket: Some(self.ticket(node)),
+                not_after_us: None,
             }),
             Kind::ReleaseQueued => release_op(
                 ballot,

@@ -11,6 +11,7 @@ mod latch;
 mod order;
 mod passing;
 mod plain;
+mod quarantine;
 mod queue;
 mod release;
 mod restore;
@@ -57,6 +58,7 @@ impl TestNode {
                 window_us: WINDOW_US,
                 retention_ms: RETENTION_MS,
                 grace_ms: GRACE_MS,
+                grants_from_us: 0,
             },
             clock_us: START_US,
             entries: BTreeMap::new(),
@@ -249,6 +251,7 @@ fn acquire_with_ticket(ballot: Ballot, ticket: &Ticket) -> Op {
         ttl_ms: TTL_MS,
         label: Arc::from("job"),
         ticket: Some(ticket.clone()),
+        not_after_us: None,
     })
 }
 
@@ -281,6 +284,7 @@ fn acquire_for(ballot: Ballot, ttl_ms: u64) -> Op {
         ttl_ms,
         label: Arc::from("job"),
         ticket: None,
+        not_after_us: None,
     })
 }
 

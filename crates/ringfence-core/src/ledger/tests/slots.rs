@@ -76,6 +76,7 @@ fn acquire_slot(ballot: Ballot, slot: Option<u32>, ticket: Option<&Ticket>) -> O
             ttl_ms: TTL_MS,
             label: Arc::from("job"),
             ticket: ticket.cloned(),
+            not_after_us: None,
         },
     })
 }

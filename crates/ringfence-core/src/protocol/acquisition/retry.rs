@@ -236,10 +236,19 @@ impl Acquisition {
             }
             self.no_quorum_since = None;
             let pause = left + Duration::from_millis(1);
+            // A single node keeps the queue during its quarantine.
+            let queues = attempt
+                .votes()
+                .all(|vote| matches!(vote, Vote::Quarantined { .. }));
+            let queues = queues && !attempt.inspects_only();
+            if let Some(state) = self.ticket.as_mut().filter(|_| queues) {
+                state.shown = true;
+                state.entered = state.entered || attempt.ticket().is_some();
+            }
             return Next::Retry {
                 at: now + pause.min(QUARANTINE_POLL_MAX),
                 wake_at: self.wake_not_before(now),
-                stays: false,
+                stays: queues,
             };
         }
         let since = *self.no_quorum_since.get_or_insert(attempt.t0());

@@ -132,6 +132,12 @@ impl Clocks {
         }
     }
 
+    /// `node` was born again. Measures its offset anew: its data may be that of another server, and
+    /// a clock that is ahead must not look like a freeze of our own.
+    pub(super) fn begin_anew(&mut self, node: usize) {
+        self.nodes[node].offset = Offset::default();
+    }
+
     /// How much longer the answers of `node` do not count because its clock jumped, and the size of
     /// the jump.
     pub(super) fn jumped(

@@ -205,6 +205,15 @@ impl Hold {
         self.deadline
     }
 
+    /// Until when the lock is surely held, if it may be carried through a failover: by a guard of
+    /// this process. A receipt does not know whether its lock is still valid, and a plain lock has
+    /// no ballot by which another holder could be told from an older one.
+    #[inline]
+    pub fn carried_until(&self) -> Option<Timestamp> {
+        let carried = !self.of_receipt && self.kind.has_record();
+        carried.then_some(self.deadline)
+    }
+
     /// Whether the lock is still held. If the deadline has passed, the hold ends now.
     pub fn check(&mut self, clock: ClockReading) -> Result<(), Lost> {
         if self.ended.is_none()

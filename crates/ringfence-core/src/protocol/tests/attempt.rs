@@ -123,6 +123,7 @@ pub(super) fn attempt(suspects: &[bool], timeout: Timestamp) -> Attempt {
         drift: Drift::default(),
         min_validity: MIN_VALIDITY,
         timeout,
+        reply_by: None,
     };
     let ballot = Ballot::new(START_US);
     Attempt::new(

@@ -333,6 +333,8 @@ proptest! {
                 born_us: *clock_us,
                 clock_us: floor,
                 server: 0,
+                replicated: false,
+                epoch: None,
             };
             let left = cluster.quarantine_left(node, standing, now);
             prop_assert!(left <= Some(cluster.quarantine()));

@@ -37,6 +37,8 @@ fn reported(since_us: Option<u64>, names: &str, ago: Option<Duration>) -> Outcom
             born_us: ago.map_or(0, |ago| START_US - ago.as_micros() as u64),
             clock_us: START_US,
             server: 0,
+            replicated: false,
+            epoch: None,
         },
         answer: Answer::Arrivals(Arrivals {
             since_us,

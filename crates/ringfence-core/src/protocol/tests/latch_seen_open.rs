@@ -237,6 +237,8 @@ impl Mortal {
             born_us: self.born_us,
             clock_us: self.server.clock_us(now),
             server: 0,
+            replicated: false,
+            epoch: None,
         }
     }
 }

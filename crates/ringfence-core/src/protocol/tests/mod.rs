@@ -10,6 +10,7 @@ mod clients;
 mod confirmation;
 mod duplicates;
 mod extension;
+mod failover;
 mod hold;
 mod latch;
 mod latch_seen_open;
@@ -168,6 +169,7 @@ impl Server {
             window_us: WINDOW_US,
             retention_ms: 60_000,
             grace_ms: 1_500,
+            grants_from_us: 0,
         };
         let moment = Moment::of_clock(self.clock_us(now));
         let entries = std::slice::from_mut(&mut self.entry);
@@ -186,6 +188,7 @@ fn acquire(ballot: Ballot) -> Op {
         ttl_ms: TTL.as_millis() as u64,
         label: Arc::from("job"),
         ticket: None,
+        not_after_us: None,
     })
 }
 

@@ -280,6 +280,8 @@ fn the_longer_of_quarantine_and_jump_is_reported() {
         born_us: clock_us,
         clock_us,
         server: 0,
+        replicated: false,
+        epoch: None,
     };
     let later = now + ms(500);
     let discount = watch.cluster.discount(0, newborn, later, later);

@@ -11,6 +11,8 @@ fn standing(born_us: u64, clock_us: u64) -> Standing {
         born_us,
         clock_us,
         server: 0,
+        replicated: false,
+        epoch: None,
     }
 }
 

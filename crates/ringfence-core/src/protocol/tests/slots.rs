@@ -123,6 +123,7 @@ impl Semaphore {
                     ttl_ms: TTL.as_millis() as u64,
                     label: Arc::from("job"),
                     ticket: None,
+                    not_after_us: None,
                 },
             }),
         )
@@ -145,6 +146,7 @@ impl Semaphore {
             window_us: WINDOW_US,
             retention_ms: 60_000,
             grace_ms: 1_500,
+            grants_from_us: 0,
         };
         let moment = Moment::of_clock(START_US);
         let outcome = apply(&rules, moment, &mut self.entries, &request);
@@ -166,6 +168,7 @@ fn attempt_at(asked: Asked, who: u64, ticket: Option<crate::message::Ticket>) ->
         drift: Drift::default(),
         min_validity: MIN_VALIDITY,
         timeout: at(100),
+        reply_by: None,
     };
     let ballot = Ballot::new(START_US + who);
     let suspects = std::iter::repeat_n(false, 5);

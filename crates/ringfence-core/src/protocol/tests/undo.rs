@@ -9,6 +9,7 @@ fn attempt(who: u64, ballot: Ballot, nodes: usize, t0: Timestamp) -> Attempt {
         drift: Drift::default(),
         min_validity: MIN_VALIDITY,
         timeout: t0 + CALL_TIMEOUT,
+        reply_by: None,
     };
     let suspects = vec![false; nodes];
     Attempt::new(token(who), ballot, None, t0, timing, suspects.into_iter())

@@ -25,6 +25,7 @@ mod entry;
 mod acquisition;
 mod client;
 mod confirmation;
+mod failover;
 mod hold;
 mod ledger;
 mod node;
@@ -49,6 +50,7 @@ pub fn all() -> Vec<&'static Mutant> {
         acquisition::MUTANTS,
         protocol::MUTANTS,
         confirmation::MUTANTS,
+        failover::MUTANTS,
         hold::MUTANTS,
         runtime::MUTANTS,
         client::MUTANTS,

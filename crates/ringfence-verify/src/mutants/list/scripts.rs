@@ -134,14 +134,14 @@ mutants! {
     /// Every script answers `newborn` if the birth record differs from the one it was sent.
     LuaBornNotChecked:
         edit(FOUND, "",
-            "if values[#KEYS] ~= ARGV[1] then",
+            "if not born or known ~= born then",
             "if false then");
 
     /// A replicated server writes holders only under the replication id of its birth record.
     LuaReplicationIdNotCompared:
         edit(FOUND, "",
             r#"if type(info) ~= 'string' or not string.find(info, '\nrole:master\r', 1, true)
-                   or not string.find(info, '\nmaster_replid:' .. (id or '') .. '\r', 1,
+                   or not string.find(info, '\nmaster_replid:' .. id .. '\r', 1,
                        true) then"#,
             "if false then");
 

@@ -15,14 +15,14 @@ mutants! {
     /// A durable node skips the quarantine only if its record was written by a durable run.
     LuaDurableBefore:
         edit(JOIN, "",
-            "is_birth = not (was_durable == '1' and durable)",
-            "is_birth = not durable");
+            "is_birth = not (was_durable == '1' and durable and same_epoch)",
+            "is_birth = not (durable and same_epoch)");
 
     /// A durable node skips the quarantine only if it is durable now.
     LuaDurableNow:
         edit(JOIN, "",
-            "is_birth = not (was_durable == '1' and durable)",
-            "is_birth = was_durable ~= '1'");
+            "is_birth = not (was_durable == '1' and durable and same_epoch)",
+            "is_birth = not (was_durable == '1' and same_epoch)");
 
     /// A durable node skips the quarantine only if it was never promoted.
     LuaNeverPromoted:
@@ -39,14 +39,14 @@ mutants! {
     /// A server that was promoted during its run has a new birth, although its run id is the same.
     LuaBirthByRunIdAlone:
         edit(JOIN, "",
-            "is_birth = moved and (former_id or not remembers)",
-            "is_birth = false");
+            "is_birth = not same_epoch or moved and (former_id or not remembers)",
+            "is_birth = not same_epoch");
 
     /// If a server may have forgotten its promotion, another replication id is a new birth.
     LuaFormerIdForgotten:
         edit(JOIN, "",
-            "is_birth = moved and (former_id or not remembers)",
-            "is_birth = moved and former_id");
+            "is_birth = not same_epoch or moved and (former_id or not remembers)",
+            "is_birth = not same_epoch or moved and former_id");
 
     /// A server that once had a replica stays marked as replicated.
     LuaReplicatedMarkForgotten:
@@ -57,9 +57,9 @@ mutants! {
     /// A server that once had a replica is not durable.
     LuaReplicaKeepsDurable:
         edit(JOIN, "",
-            "local durable = synced and not replicated
+            "local durable = lossless or synced and not replicated
              local quarantine_ms",
-            "local durable = synced
+            "local durable = lossless or synced
              local quarantine_ms");
 
     /// Two births of one run are two incarnations.
@@ -71,8 +71,26 @@ mutants! {
     /// A client without Sentinels never overwrites a record that has an epoch.
     LuaEpochOverwritten:
         edit(JOIN, "",
-            "if not stored_run or epoch ~= '-' then",
+            "if not stored_run or stored_epoch ~= '-' and epoch == '-' then",
             "if not stored_run then");
+
+    /// Another configuration epoch of the Sentinels is a birth, within one run.
+    LuaEpochNotCompared:
+        edit(JOIN, "",
+            "is_birth = not same_epoch or moved and (former_id or not remembers)",
+            "is_birth = moved and (former_id or not remembers)");
+
+    /// Another configuration epoch of the Sentinels is a birth, also of a durable server.
+    LuaEpochOfDurableNotCompared:
+        edit(JOIN, "",
+            "is_birth = not (was_durable == '1' and durable and same_epoch)",
+            "is_birth = not (was_durable == '1' and durable)");
+
+    /// The number of Sentinels in the record is never lowered.
+    LuaSentinelsLowered:
+        edit(JOIN, "",
+            "sentinels = string.format('%.0f', math.max(sentinels, stored_sentinels))",
+            "sentinels = string.format('%.0f', sentinels)");
 
     /// A birth is written only on the server that the handshake looked at.
     LuaJoinsAnotherServer:

@@ -150,7 +150,7 @@ impl Node for MemoryNode {
     }
 
     fn tier(&self) -> Option<Tier> {
-        Some(Tier::Quarantined)
+        Some(self.lock().store.tier())
     }
 
     fn probe(&self, done: Completion<Facts>) {

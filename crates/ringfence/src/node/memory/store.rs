@@ -81,6 +81,8 @@ impl MemoryStore {
             born_us: born.at_us,
             clock_us,
             server: self.server,
+            replicated: false,
+            epoch: None,
         })
     }
 
@@ -100,7 +102,16 @@ impl MemoryStore {
             group: self.born.as_ref().map(|born| born.group),
             run_id: self.run_id(),
             version: concat!("memory ", env!("CARGO_PKG_VERSION")).to_owned(),
-            tier: Tier::Quarantined,
+            tier: self.tier(),
+        }
+    }
+
+    /// What a restart costs. A single node in memory has no quarantine.
+    pub(super) fn tier(&self) -> Tier {
+        let alone = self.born.as_ref().is_some_and(|born| born.group.nodes == 1);
+        match alone {
+            true => Tier::BestEffort,
+            false => Tier::Quarantined,
         }
     }
 

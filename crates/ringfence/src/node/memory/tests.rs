@@ -63,6 +63,7 @@ impl Bench {
                 ttl_ms,
                 label: Arc::from("job"),
                 ticket: None,
+                not_after_us: None,
             }),
         };
         self.send(tag, request, self.time.now() + Duration::from_secs(1));

@@ -13,7 +13,7 @@ use crate::message::{
 use crate::node::Call;
 
 use super::command::{
-    self, Command, ScriptForm, ScriptTerms, write_args, write_mark_key, write_record_key,
+    self, Checks, Command, ScriptForm, ScriptTerms, write_args, write_mark_key, write_record_key,
 };
 use super::reply::{Fields, MalformedReply};
 use super::report::is_newborn;
@@ -180,9 +180,9 @@ fn write_fast(calls: &[Call], terms: &ScriptTerms, by: ScriptForm, out: &mut imp
     names(calls).for_each(|name| write_args(out, name));
     names(calls).for_each(|name| write_record_key(name, out));
     names(calls).for_each(|name| write_mark_key(name, out));
-    let acquires = |call: &Call| matches!(call.request.op, Op::Acquire { .. });
-    let compares = terms.compare && calls.iter().any(acquires);
-    command::write_terms(terms, compares, out);
+    let checks = calls.iter().map(|call| terms.checks(&call.request.op));
+    let checks = checks.fold(Checks::default(), Checks::and);
+    command::write_terms(terms, checks, out);
     // Most callers of one process have the same terms, so these are sent once.
     let mut wanted = Vec::new();
     let letters: Vec<u8> = calls
@@ -214,7 +214,8 @@ fn write_extend(calls: &[Call], terms: &ScriptTerms, by: ScriptForm, out: &mut i
     command::write_script(&SCRIPTS.extend_bundle, by, 2 * calls.len() + 1, out);
     names(calls).for_each(|name| write_args(out, name));
     names(calls).for_each(|name| write_record_key(name, out));
-    command::write_terms(terms, terms.compare, out);
+    let checks = calls.first().map(|call| terms.checks(&call.request.op));
+    command::write_terms(terms, checks.unwrap_or_default(), out);
     tokens(calls).for_each(|token| write_args(out, token));
     ballots(calls).for_each(|ballot| write_args(out, ballot));
     for call in calls {

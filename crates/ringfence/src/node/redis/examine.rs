@@ -165,7 +165,7 @@ impl Examiner {
             Value::Nil => Ok(None),
             Value::BulkString(text) => {
                 let text = String::from_utf8_lossy(&text);
-                self.reporter.read_birth(&text).map(Some)
+                self.reporter.read_birth(&text, false).map(Some)
             }
             Value::ServerError(error) => Err(self.reporter.server_error(&error)),
             _ => Err(self.reporter.garbage()),
@@ -174,11 +174,18 @@ impl Examiner {
 
     /// Whether the server's votes count, with this birth record.
     fn voting(&self, born: Option<&BirthRecord>, server: Option<&Server>) -> Voting {
-        // A single node has no quarantine, since no other node remembers its locks. The URL may
-        // switch the quarantine off, too.
-        let (true, Some(server)) = (self.nodes > 1 && self.url.quarantine, server) else {
+        // The URL may switch the quarantine off.
+        let (true, Some(server)) = (self.url.quarantine, server) else {
             return Voting::Now;
         };
+        // A single node has a quarantine only if a failover may replace it.
+        let level = born.map_or(self.url.failover.unwrap_or_default(), |born| {
+            born.group.failover
+        });
+        let replicated = server.has_replicas || born.is_some_and(BirthRecord::is_replaceable);
+        if self.nodes == 1 && !level.quarantines(replicated) {
+            return Voting::Now;
+        }
         let Some(born) = born else {
             return Voting::NeverMet;
         };
@@ -190,6 +197,8 @@ impl Examiner {
             born_us: born.birth_us,
             clock_us: server.clock_us,
             server: Standing::server_of(&server.run_id),
+            replicated: born.is_replaceable(),
+            epoch: born.server.epoch,
         };
         let cluster = Cluster::new(&born.group, self.drift, &vec![true; self.nodes]);
         let left = cluster.quarantine_left(0, standing, self.clock.now());

@@ -189,6 +189,7 @@ fn operations() -> Vec<Op> {
         ttl_ms,
         label: label.clone(),
         ticket: Some(ticket.clone()),
+        not_after_us: None,
     };
     let release = |kind, stays| Release {
         ballot,

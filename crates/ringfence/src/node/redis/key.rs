@@ -7,7 +7,7 @@
 use crate::ledger::SHARED;
 use crate::name::side_key_tag;
 
-use super::handshake::born::VERSION;
+use super::handshake::born::{LOSSLESS, VERSION};
 
 /// The node's birth record.
 pub(super) const BORN_KEY: &str = "ringfence:born";
@@ -35,7 +35,7 @@ const PURPOSES: [&str; 6] = [
 
 /// Constants that the scripts share with the Rust code: the placeholder in a script, and the text
 /// that replaces it before the script is sent.
-pub(super) const SCRIPT_CONSTANTS: [(&str, &str); 9] = [
+pub(super) const SCRIPT_CONSTANTS: [(&str, &str); 10] = [
     ("$RECORD_KEY", RECORD),
     ("$QUEUE_MARK", QUEUE),
     ("$QUEUE_ORDER", QUEUE_ORDER),
@@ -43,6 +43,7 @@ pub(super) const SCRIPT_CONSTANTS: [(&str, &str); 9] = [
     ("$READER_LEASES", READER_LEASES),
     ("$READER_LABELS", READER_LABELS),
     ("$BORN_VERSION", VERSION),
+    ("$LOSSLESS", LOSSLESS),
     ("$SHARED", SHARED),
     ("$WAKE_CHANNEL", WAKE_CHANNEL),
 ];

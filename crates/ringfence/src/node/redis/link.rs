@@ -285,7 +285,7 @@ impl Link {
             }
         }
         if let Ok(membership) = &mut session.membership {
-            membership.compare(self.watch.is_unseen(now));
+            membership.compare(self.watch.is_unseen(now), now);
             // A single call needs no bundle.
             let commands = match batch.len() {
                 0 | 1 => batch.into_iter().map(Command::Single).collect(),
@@ -348,7 +348,7 @@ impl Link {
                 // call after an unanswered acquire has an unknown fate and retires the ballot, and
                 // no call of a token follows its release.
                 let connection = &mut session.connection;
-                membership.compare(self.watch.is_unseen(now));
+                membership.compare(self.watch.is_unseen(now), now);
                 // With the full script, so that the server keeps it.
                 in_flight.send(
                     outcome.unscripted,

@@ -94,7 +94,9 @@ fn read_lock(request: &Request, value: Value) -> Result<ScriptReply, MalformedRe
     let answer = fields.answer(&word, request)?;
     fields.end()?;
     let of_slot = matches!(request.op, Op::AcquireSlot { .. });
-    if !fits(&request.op, &answer) || of_slot != permit.is_some() {
+    // A request that arrived too late was not executed, so nothing is known of the slots.
+    let shaped = of_slot == permit.is_some() || answer == Answer::Late;
+    if !fits(&request.op, &answer) || !shaped {
         return Err(MalformedReply);
     }
     let answer = match permit {
@@ -117,7 +119,11 @@ fn read_lock(request: &Request, value: Value) -> Result<ScriptReply, MalformedRe
 /// Whether `op` can have `answer`: a mixed-up reply must not become a grant.
 fn fits(op: &Op, answer: &Answer) -> bool {
     match answer {
-        Answer::Granted | Answer::Stale | Answer::Behind { .. } => acquires(op),
+        Answer::Granted
+        | Answer::Stale
+        | Answer::Behind { .. }
+        | Answer::Quarantined { .. }
+        | Answer::Late => acquires(op),
         Answer::TicketOld => matches!(
             op,
             Op::Acquire(Acquire {
@@ -255,6 +261,10 @@ impl Fields {
                 for_ms: self.maybe_number()?,
             },
             b"ahead" => Answer::Ahead,
+            b"quarantined" => Answer::Quarantined {
+                left_ms: self.number()?,
+            },
+            b"late" => Answer::Late,
             b"extended" => Answer::Extended,
             b"downgraded" => Answer::Downgraded,
             b"gone" => Answer::Gone,

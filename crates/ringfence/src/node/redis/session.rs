@@ -71,7 +71,13 @@ impl Membership {
     /// Whether scripts that write a holder compare the replication id: always on a server that is
     /// known to be replicated, else if it was not checked lately. Some servers do not report the
     /// id.
-    pub(super) fn compare(&mut self, unseen: bool) {
+    pub(super) fn compare(&mut self, unseen: bool, now: Timestamp) {
+        if !self.terms.quarantine_over {
+            // Some time later, so that the node itself would not refuse any more.
+            let grants_from_us = self.terms.rules.grants_from_us;
+            let clock_us = self.standing(now).clock_us;
+            self.terms.quarantine_over = clock_us > grants_from_us.saturating_add(1_000_000);
+        }
         let server = &self.image.server;
         self.terms.compare = server.replication_id.is_some() && (server.replicated || unseen);
     }

@@ -91,6 +91,8 @@ impl NodeRow {
                 window: Duration::from_micros(u64::try_from(window).ok()?),
                 quarantine: Duration::from_micros(u64::try_from(quarantine).ok()?),
                 grace: Duration::from_micros(u64::try_from(grace).ok()?),
+                // No failover replaces a file.
+                ..Group::new(1)
             }),
             _ => return None,
         };

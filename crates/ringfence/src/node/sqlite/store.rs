@@ -242,6 +242,8 @@ impl Transaction<'_> {
             born_us: 0,
             clock_us: self.present.moment().clock_us,
             server: Standing::server_of(&self.run_id()),
+            replicated: false,
+            epoch: None,
         }
     }
 

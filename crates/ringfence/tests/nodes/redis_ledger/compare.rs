@@ -23,6 +23,7 @@ impl Bench {
                 ttl_ms,
                 label,
                 ticket: shown.map(|shown| self.ticket(shown)),
+                not_after_us: None,
             }),
             What::Extend => Op::Extend(Extend { ballot, ttl_ms }),
             What::Release {

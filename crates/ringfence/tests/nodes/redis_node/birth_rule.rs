@@ -13,7 +13,9 @@ use super::*;
 use crate::support::*;
 
 const BORN: &str = "ringfence:born";
-const GROUP: &str = "3 5000000 35000 1500";
+/// The group values, and the same with `failover=lossless`.
+const GROUP: &str = "3 5000000 35000 0 5000 1000 1500";
+const LOSSLESS: &str = "1 5000000 35000 2 5000 1000 1500";
 const CASES: u32 = 60;
 
 /// The birth record on a server before a handshake.
@@ -55,6 +57,27 @@ fn any_before() -> impl Strategy<Value = Option<Before>> {
     prop::option::weighted(0.9, before)
 }
 
+impl Before {
+    /// The record on a server in the state `now`.
+    fn record(&self, now: &Present<String>) -> Incarnation<String> {
+        let other = || "ab".repeat(20);
+        Incarnation {
+            run_id: if self.own_run {
+                now.run_id.clone()
+            } else {
+                other()
+            },
+            replication_id: self.own_id.map(|own| match own {
+                true => now.replication_id.clone().unwrap(),
+                false => other(),
+            }),
+            epoch: self.epoch,
+            replicated: self.replicated,
+            durable: self.durable,
+        }
+    }
+}
+
 fn any_settings() -> impl Strategy<Value = Settings> {
     let ttl = prop_oneof![Just(0), Just(34), Just(35), Just(3600)];
     (ttl, any::<bool>()).prop_map(|(backlog_ttl_s, synced)| Settings {
@@ -64,13 +87,25 @@ fn any_settings() -> impl Strategy<Value = Settings> {
 }
 
 fn text(record: &Incarnation<String>, since_us: u64, birth_us: u64) -> String {
+    text_with(record, since_us, birth_us, 0, GROUP)
+}
+
+fn text_with(
+    record: &Incarnation<String>,
+    since_us: u64,
+    birth_us: u64,
+    sentinels: u32,
+    group: &str,
+) -> String {
     let id = record.replication_id.as_deref().unwrap_or("-");
     let epoch = record
         .epoch
         .map_or("-".to_owned(), |epoch| epoch.to_string());
     let (replicated, durable) = (u8::from(record.replicated), u8::from(record.durable));
     let run_id = &record.run_id;
-    format!("3 {run_id} {id} {epoch} {replicated} {since_us} {birth_us} {durable} {GROUP}")
+    format!(
+        "4 {run_id} {id} {epoch} {sentinels} {replicated} {since_us} {birth_us} {durable} {group}"
+    )
 }
 
 /// The value of `field` in the section `section` of `INFO`.
@@ -94,6 +129,7 @@ fn present(server: &Server, settings: &Settings) -> Present<String> {
         has_replicas,
         durable: settings.synced && !has_replicas,
         epoch: None,
+        lossless: false,
     }
 }
 
@@ -108,21 +144,7 @@ async fn check(server: &Server, node: &RedisNode, before: Option<Before>, settin
     };
     server.command(&["CONFIG", "SET", "appendfsync", sync]);
     let now = present(server, settings);
-    let other = || "ab".repeat(20);
-    let record_before = before.as_ref().map(|before| Incarnation {
-        run_id: if before.own_run {
-            now.run_id.clone()
-        } else {
-            other()
-        },
-        replication_id: before.own_id.map(|own| match own {
-            true => now.replication_id.clone().unwrap(),
-            false => other(),
-        }),
-        epoch: before.epoch,
-        replicated: before.replicated,
-        durable: before.durable,
-    });
+    let record_before = before.as_ref().map(|before| before.record(&now));
     let former_us = match &before {
         Some(before) if before.future => 9_000_000_000_000_000,
         _ => 1_600_000_000_000_000,
@@ -195,7 +217,100 @@ fn a_handshake_follows_the_birth_rule() {
 /// The script itself, to run it as a client whose view of the server is out of date.
 fn join_script() -> String {
     let script = include_str!("../../../src/node/redis/scripts/join.lua");
-    script.replace("$BORN_VERSION", "3")
+    let script = script.replace("$BORN_VERSION", "4");
+    script.replace("$LOSSLESS", "2")
+}
+
+/// A handshake of a client that has Sentinels, or that says that failovers lose nothing.
+#[derive(Debug, Clone)]
+struct Word {
+    epoch: Option<u64>,
+    sentinels: u32,
+    lossless: bool,
+}
+
+fn any_word() -> impl Strategy<Value = Word> {
+    let epoch = prop_oneof![Just(None), Just(Some(6)), Just(Some(7)), Just(Some(8))];
+    let word = (epoch, 1..4u32, prop::bool::weighted(0.3));
+    word.prop_map(|(epoch, sentinels, lossless)| Word {
+        sentinels: epoch.map_or(0, |_| sentinels),
+        epoch,
+        lossless,
+    })
+}
+
+/// Writes the record `before`, runs the script as a client with this `word` would, and compares
+/// with the rule.
+fn check_word(server: &Server, before: Option<Before>, settings: &Settings, word: &Word) {
+    let now = Present {
+        epoch: word.epoch,
+        lossless: word.lossless,
+        ..present(server, settings)
+    };
+    let group = if word.lossless { LOSSLESS } else { GROUP };
+    let record_before = before.as_ref().map(|before| before.record(&now));
+    let (former_us, known) = (1_600_000_000_000_000, 2);
+    let mut client = client(server);
+    let written = record_before
+        .as_ref()
+        .map(|record| text_with(record, former_us, 5, known, group));
+    match &written {
+        Some(text) => client.set::<_, _, ()>(BORN, text).unwrap(),
+        None => client.del::<_, ()>(BORN).unwrap(),
+    }
+    let mut eval = redis::cmd("EVAL");
+    eval.arg(join_script()).arg(1).arg(BORN);
+    eval.arg(&now.run_id).arg(now.replication_id.as_deref());
+    eval.arg(u8::from(now.durable)).arg(settings.backlog_ttl_s);
+    let epoch = word.epoch.map_or("-".to_owned(), |epoch| epoch.to_string());
+    eval.arg(epoch).arg(word.sentinels);
+    group.split(' ').for_each(|value| {
+        eval.arg(value);
+    });
+    let (clock, found): (String, Option<String>) = eval.query(&mut client).unwrap();
+    let clock_us: u64 = clock.parse().unwrap();
+    let most = word.sentinels.max(known);
+    let expected = match judge(record_before.as_ref(), &now) {
+        BirthVerdict::NeedsSentinels => written,
+        // A larger number of Sentinels is recorded without a birth.
+        BirthVerdict::Keep => {
+            let record = record_before.unwrap();
+            Some(text_with(&record, former_us, 5, most, group))
+        }
+        BirthVerdict::Update(record) => Some(text_with(&record, former_us, 5, most, group)),
+        BirthVerdict::Birth(record) => {
+            let former_us = record_before.is_some().then_some(former_us);
+            let most = former_us.map_or(word.sentinels, |_| most);
+            let since_us = since_us(clock_us, former_us);
+            Some(text_with(&record, since_us, clock_us, most, group))
+        }
+    };
+    assert_eq!(found, expected, "{before:?} {settings:?} {word:?}");
+}
+
+#[test]
+fn the_script_follows_the_birth_rule_with_sentinels_and_without_losses() {
+    let start = || {
+        Server::builder(Flavor::Redis)
+            .arg("--repl-diskless-sync-delay", "0")
+            .start()
+    };
+    let [plain, promoted, replica] = [start(), start(), start()];
+    promoted.follow(&replica);
+    promoted.promote();
+    for server in [&plain, &promoted] {
+        let mut runner = TestRunner::new(Config {
+            cases: 4 * CASES,
+            failure_persistence: None,
+            ..Config::default()
+        });
+        let cases = (any_before(), any_settings(), any_word());
+        let run = runner.run(&cases, |(before, settings, word)| {
+            check_word(server, before, &settings, &word);
+            Ok(())
+        });
+        run.unwrap();
+    }
 }
 
 #[test]
@@ -208,8 +323,8 @@ fn a_birth_is_written_only_if_the_server_is_still_the_one_that_was_examined() {
     let mut join = |run_id: &str, id: &str| {
         let mut eval = redis::cmd("EVAL");
         eval.arg(join_script()).arg(1).arg(BORN);
-        eval.arg(run_id).arg(id).arg(0).arg(3600);
-        eval.arg(&[3, 5_000_000, 35_000, 1_500]);
+        eval.arg(run_id).arg(id).arg(0).arg(3600).arg("-").arg(0);
+        eval.arg(&[3, 5_000_000, 35_000, 0, 5_000, 1_000, 1_500]);
         let (_, born): (String, Option<String>) = eval.query(&mut client).unwrap();
         born
     };
@@ -219,7 +334,7 @@ fn a_birth_is_written_only_if_the_server_is_still_the_one_that_was_examined() {
     assert_eq!(server.command(&["EXISTS", BORN]), "0");
     assert!(join(&run_id, &id).is_some());
     // A record with an epoch of Sentinels stays, even if it was written after the examination.
-    let theirs = format!("3 {other} {id} 7 1 5 5 0 {GROUP}");
+    let theirs = format!("4 {other} {id} 7 3 1 5 5 0 {GROUP}");
     server.command(&["SET", BORN, &theirs]);
     assert_eq!(join(&run_id, &id), Some(theirs.clone()));
     assert_eq!(server.command(&["GET", BORN]), theirs);

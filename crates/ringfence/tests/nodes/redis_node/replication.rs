@@ -24,13 +24,13 @@ fn quick(flavor: Flavor) -> ServerBuilder {
 /// The fields of the birth record, without the values of the group.
 fn born(server: &Server) -> Vec<String> {
     let text: String = client(server).get(BORN).unwrap();
-    text.split(' ').take(8).map(str::to_owned).collect()
+    text.split(' ').take(9).map(str::to_owned).collect()
 }
 
 /// The marks "replicated" and "durable" of the birth record.
 fn marks(server: &Server) -> (bool, bool) {
     let born = born(server);
-    (born[4] == "1", born[7] == "1")
+    (born[5] == "1", born[8] == "1")
 }
 
 fn info(server: &Server, section: &str, field: &str) -> String {
@@ -171,6 +171,7 @@ fn requests_that_write_a_holder(ballot: Ballot) -> [Vec<Request>; 8] {
                 ttl_ms: TTL_MS,
                 label: "job".into(),
                 ticket: None,
+                not_after_us: None,
             },
         })
     };

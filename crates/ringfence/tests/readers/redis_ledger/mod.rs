@@ -225,6 +225,7 @@ fn records_from_before_readers_can_be_read() {
             ttl_ms: 1_000,
             label: "job".into(),
             ticket: None,
+            not_after_us: None,
         });
         assert_eq!(ask(&bench.node, request).answer, Answer::Granted);
         let stored = bench.stored(name).record.unwrap();

@@ -158,6 +158,7 @@ impl Step {
                     id: Arc::from(format!("c.{who}")),
                     first: false,
                 }),
+                not_after_us: None,
             }),
             4 => extend(ballot, ttl_ms),
             5 => release(ballot),

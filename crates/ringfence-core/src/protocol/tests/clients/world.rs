@@ -230,6 +230,7 @@ impl World {
                 ttl_ms: LEASE.as_millis() as u64,
                 label: Arc::from(""),
                 ticket: None,
+                not_after_us: None,
             });
             self.send(client, node, round, &who, op);
         }

@@ -42,6 +42,7 @@ fn attempt(outcomes: [Option<Outcome>; 3]) -> Attempt {
         drift: Drift::default(),
         min_validity: MIN_VALIDITY,
         timeout: at(100),
+        reply_by: None,
     };
     let suspects = [false; 3].into_iter();
     let mut attempt = Attempt::new(token(1), Ballot::new(7), None, at(0), timing, suspects);

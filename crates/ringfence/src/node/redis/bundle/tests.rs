@@ -46,6 +46,7 @@ fn acquire(ttl_ms: u64, ticket: Option<Ticket>) -> Op {
         ttl_ms,
         label: Arc::from("me"),
         ticket,
+        not_after_us: None,
     })
 }
 

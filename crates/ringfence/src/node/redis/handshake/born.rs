@@ -4,11 +4,14 @@
 
 use std::time::Duration;
 
-use crate::group::Group;
+use crate::group::{Failover, Group};
 use crate::ledger::birth::Incarnation;
 
 /// The version of the record that this client reads and writes.
-pub(crate) const VERSION: &str = "3";
+pub(crate) const VERSION: &str = "4";
+
+/// The number of [`Failover::Lossless`] among [`group_fields`].
+pub(crate) const LOSSLESS: &str = "2";
 
 /// The contents of `ringfence:born`. Only `join.lua` and `init.lua` write it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +20,8 @@ pub(crate) struct BirthRecord {
     pub(crate) text: String,
     /// The incarnation of the server that the record belongs to, and its flags.
     pub(crate) server: Incarnation<String>,
+    /// How many Sentinels the group had at most, as far as its clients know; zero without any.
+    pub(crate) sentinels: u32,
     /// When the present incarnation began, on the node's clock. A durable server keeps it over a
     /// restart. If locks may have been forgotten, a new incarnation begins.
     pub(crate) since_us: u64,
@@ -36,8 +41,13 @@ pub(crate) enum Unreadable {
 }
 
 impl BirthRecord {
-    /// Reads `3 run_id replication_id epoch replicated since_us birth_us durable nodes window_us
-    /// quarantine_ms grace_ms`, with `-` for an id or an epoch that is not known.
+    /// Whether a failover may replace the server: it has or had replicas, or Sentinels watch it.
+    pub(crate) fn is_replaceable(&self) -> bool {
+        self.server.replicated || self.server.epoch.is_some()
+    }
+
+    /// Reads `4 run_id replication_id epoch sentinels replicated since_us birth_us durable`, with
+    /// `-` for an id or an epoch that is not known, and then [`group_fields`].
     pub(crate) fn parse(text: &str) -> Result<Self, Unreadable> {
         let version = text.split(' ').next().unwrap_or_default();
         let numbered = !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit());
@@ -61,6 +71,7 @@ impl BirthRecord {
             return None;
         }
         let epoch = known(fields.next()?).map(str::parse).transpose().ok()?;
+        let sentinels = fields.next()?.parse().ok()?;
         let mut number = || fields.next()?.parse::<u64>().ok();
         let replicated = flag(number()?)?;
         let since_us = number()?;
@@ -70,6 +81,9 @@ impl BirthRecord {
             nodes: usize::try_from(number()?).ok()?,
             window: Duration::from_micros(number()?),
             quarantine: Duration::from_millis(number()?),
+            failover: failover(number()?)?,
+            stale_master: Duration::from_millis(number()?),
+            reply_within: Duration::from_millis(number()?),
             grace: Duration::from_millis(number()?),
         };
         let server = Incarnation {
@@ -82,6 +96,7 @@ impl BirthRecord {
         fields.next().is_none().then(|| Self {
             text: text.to_owned(),
             server,
+            sentinels,
             since_us,
             birth_us,
             group,
@@ -113,15 +128,29 @@ fn flag(number: u64) -> Option<bool> {
     }
 }
 
-/// The group as arguments of the scripts: nodes, window in microseconds, quarantine and grace in
+/// The number of [`group_fields`].
+pub(crate) const GROUP_FIELDS: usize = 7;
+
+/// The group as arguments of the scripts: nodes, window in microseconds, quarantine in
+/// milliseconds, the number of the failover level, the two times of a failover and the grace in
 /// milliseconds.
-pub(crate) fn group_fields(group: &Group) -> [u64; 4] {
+pub(crate) fn group_fields(group: &Group) -> [u64; GROUP_FIELDS] {
+    let level = Failover::ALL
+        .iter()
+        .position(|level| *level == group.failover);
     [
         group.nodes as u64,
         micros(group.window),
         millis(group.quarantine),
+        level.unwrap_or_default() as u64,
+        millis(group.stale_master),
+        millis(group.reply_within),
         millis(group.grace),
     ]
+}
+
+fn failover(number: u64) -> Option<Failover> {
+    Failover::ALL.get(usize::try_from(number).ok()?).copied()
 }
 
 pub(crate) fn micros(duration: Duration) -> u64 {
@@ -138,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_birth_record_reads_back() {
-        let text = "3 abc0 de1 - 1 1700000000000001 0 0 3 5000000 35000 1500";
+        let text = "4 abc0 de1 - 0 1 1700000000000001 0 0 3 5000000 35000 0 5000 1000 1500";
         let born = BirthRecord::parse(text).unwrap();
         let server = Incarnation {
             run_id: "abc0".to_owned(),
@@ -150,8 +179,19 @@ mod tests {
         assert_eq!((born.text.as_str(), born.server), (text, server));
         assert_eq!((born.since_us, born.birth_us), (1_700_000_000_000_001, 0));
         assert_eq!(born.group, Group::new(3));
-        assert_eq!(group_fields(&born.group), [3, 5_000_000, 35_000, 1_500]);
-        let other = BirthRecord::parse("3 abc0 - 17 0 5 6 1 3 5000000 35000 1500").unwrap();
+        assert_eq!(
+            group_fields(&born.group),
+            [3, 5_000_000, 35_000, 0, 5_000, 1_000, 1_500]
+        );
+        let other = "4 abc0 - 17 3 0 5 6 1 1 5000000 35000 2 2000 900 1500";
+        let other = BirthRecord::parse(other).unwrap();
+        assert_eq!(
+            (other.sentinels, other.group.failover),
+            (3, Failover::Lossless)
+        );
+        assert_eq!(group_fields(&other.group)[3].to_string(), LOSSLESS);
+        let times = (other.group.stale_master, other.group.reply_within);
+        assert_eq!(times, (Duration::from_secs(2), Duration::from_millis(900)));
         assert_eq!(other.server.replication_id, None);
         assert_eq!(other.server.epoch, Some(17));
         assert!(!other.server.replicated && other.server.durable);
@@ -162,15 +202,17 @@ mod tests {
         for bad in [
             "",
             "of mine",
-            "3 a b - 0 1 1 2 3 1 1 1",
-            "3 a b - 2 1 1 1 3 1 1 1",
-            "3 a b - 0 1 1 1 3 1 1",
-            "3 a b - 0 1 1 1 3 1 1 1 1",
-            "3 a b - 0 -1 1 1 3 1 1 1",
-            "3 a b x 0 1 1 1 3 1 1 1",
-            "3 x b - 0 1 1 1 3 1 1 1",
-            "3 a x - 0 1 1 1 3 1 1 1",
-            "3 - b - 0 1 1 1 3 1 1 1",
+            "4 a b - 0 0 1 1 2 3 1 1 0 1 1 1",
+            "4 a b - 0 2 1 1 1 3 1 1 0 1 1 1",
+            "4 a b - 0 0 1 1 1 3 1 1 0 1 1",
+            "4 a b - 0 0 1 1 1 3 1 1 0 1 1 1 1",
+            "4 a b - 0 0 1 1 1 3 1 1 4 1 1 1",
+            "4 a b - - 0 1 1 1 3 1 1 0 1 1 1",
+            "4 a b - 0 0 -1 1 1 3 1 1 0 1 1 1",
+            "4 a b x 0 0 1 1 1 3 1 1 0 1 1 1",
+            "4 x b - 0 0 1 1 1 3 1 1 0 1 1 1",
+            "4 a x - 0 0 1 1 1 3 1 1 0 1 1 1",
+            "4 - b - 0 0 1 1 1 3 1 1 0 1 1 1",
         ] {
             assert_eq!(BirthRecord::parse(bad), Err(Unreadable::Damaged), "{bad:?}");
         }
@@ -180,13 +222,13 @@ mod tests {
     fn a_record_that_is_too_long_is_refused() {
         let id = "a".repeat(65);
         for long in [
-            format!("3 {id} b - 0 1 1 1 3 1 1 1"),
-            format!("3 a {id} - 0 1 1 1 3 1 1 1"),
-            format!("3 a b - 0 1 1 1 3 1 1 {}1", "0".repeat(500)),
+            format!("4 {id} b - 0 0 1 1 1 3 1 1 0 1 1 1"),
+            format!("4 a {id} - 0 0 1 1 1 3 1 1 0 1 1 1"),
+            format!("4 a b - 0 0 1 1 1 3 1 1 0 1 1 {}1", "0".repeat(500)),
         ] {
             assert_eq!(BirthRecord::parse(&long), Err(Unreadable::Damaged));
         }
-        assert!(BirthRecord::parse(&format!("3 {} b - 0 1 1 1 3 1 1 1", &id[1..])).is_ok());
+        assert!(BirthRecord::parse(&format!("4 {} b - 0 0 1 1 1 3 1 1 0 1 1 1", &id[1..])).is_ok());
     }
 
     #[test]
@@ -197,7 +239,11 @@ mod tests {
                 "2 abc0 de1 - 1 1700000000000001 0 0 3 5000000 35000 1500",
                 "2",
             ),
-            ("4 of the future", "4"),
+            (
+                "3 abc0 de1 - 1 1700000000000001 0 0 3 5000000 35000 1500",
+                "3",
+            ),
+            ("5 of the future", "5"),
         ] {
             let unreadable = Unreadable::Version(version.to_owned());
             assert_eq!(BirthRecord::parse(text), Err(unreadable));

@@ -82,6 +82,8 @@ impl Handshake {
                 .arg(server.replication_id.as_deref().unwrap_or("-"))
                 .arg(u8::from(server.durable))
                 .arg(word_of(mode))
+                .arg(server.epoch_text())
+                .arg(server.sentinels)
                 .arg(&group_fields(group))
                 .arg(&group_fields(&Group::new(group.nodes)));
             search.write(&mut pipe, mode);

@@ -12,6 +12,7 @@ use redis::{RedisError, Value};
 
 use crate::clock::Clock;
 use crate::group::Group;
+use crate::ledger::Rules;
 use crate::message::Standing;
 use crate::node::{CallError, Facts, Trouble, TroubleKind};
 use crate::time::Timestamp;
@@ -112,6 +113,8 @@ impl Handshake {
             .arg(server.replication_id.as_deref().unwrap_or("-"))
             .arg(u8::from(server.durable))
             .arg(backlog_ttl.as_deref().unwrap_or("-"))
+            .arg(server.epoch_text())
+            .arg(server.sentinels)
             .arg(&group_fields(group));
         for script in SCRIPTS.by_hash() {
             pipe.cmd("SCRIPT").arg("LOAD").arg(&script.text);
@@ -175,7 +178,7 @@ impl Handshake {
         let membership = Membership {
             standing: self.standing(&born, clock_us),
             read_at: times.1,
-            terms: ScriptTerms::new(&born.text, &born.group),
+            terms: ScriptTerms::new(&born.text, self.rules(&born)),
             image: Image {
                 server: born.server,
                 evicts: server.evicts,
@@ -215,11 +218,23 @@ impl Handshake {
             },
             clock_us,
             server: Standing::server_of(&born.server.run_id),
+            replicated: born.is_replaceable(),
+            epoch: born.server.epoch,
         }
     }
 
+    fn rules(&self, born: &BirthRecord) -> Rules {
+        let birth_us = match self.options.no_quarantine {
+            true => 0,
+            false => born.birth_us,
+        };
+        Rules::of_incarnation(&born.group, birth_us, born.is_replaceable())
+    }
+
     fn read_born(&self, text: &str) -> Result<BirthRecord, CallError> {
-        self.reporter.read_birth(text).map_err(CallError::Refused)
+        let sentinels = self.options.sentinels;
+        let born = self.reporter.read_birth(text, sentinels);
+        born.map_err(CallError::Refused)
     }
 
     /// The server was demoted, promoted or replaced between the questions and the script.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Pipeline, Value};
 
-use crate::group::Group;
+use crate::group::{Failover, Group};
 use crate::ledger::birth::{self, BirthVerdict, Present};
 use crate::node::{CallError, Memory, OnDisk, Role, Tier, TroubleKind};
 
@@ -23,6 +23,8 @@ pub(crate) struct UrlOptions {
     pub(crate) eviction_allowed: bool,
     /// `?durable=yes`.
     pub(crate) said_durable: bool,
+    /// Whether this client finds the server through Sentinels.
+    pub(crate) sentinels: bool,
 }
 
 impl UrlOptions {
@@ -31,6 +33,7 @@ impl UrlOptions {
             no_quarantine: !url.quarantine,
             eviction_allowed: url.eviction_allowed,
             said_durable: url.durable,
+            sentinels: false,
         }
     }
 }
@@ -68,6 +71,11 @@ pub(crate) struct Server {
     pub(crate) born: Option<String>,
     /// The server's clock.
     pub(crate) clock_us: u64,
+    /// The configuration epoch under which a majority of the Sentinels named this server as the
+    /// master; `None` without Sentinels, and until they were asked.
+    pub(crate) epoch: Option<u64>,
+    /// How many Sentinels there are, as far as this client knows.
+    pub(crate) sentinels: u32,
 }
 
 /// The index of the birth record in the answers to [`questions`].
@@ -175,6 +183,8 @@ impl Server {
             memory,
             born,
             clock_us: clock_us(&time).ok_or_else(garbage)?,
+            epoch: None,
+            sentinels: 0,
         })
     }
 
@@ -212,16 +222,31 @@ impl Server {
                 .is_some_and(|s| s == 0 || Duration::from_secs(s) >= group.quarantine),
             has_replicas: self.has_replicas,
             durable: self.durable,
-            epoch: None,
+            epoch: self.epoch,
+            lossless: group.failover == Failover::Lossless,
         }
+    }
+
+    /// The confirmed epoch as an argument of the scripts.
+    pub(crate) fn epoch_text(&self) -> String {
+        self.epoch.map_or("-".to_owned(), |epoch| epoch.to_string())
     }
 
     /// What a crash may cost, with the birth record `born`.
     pub(crate) fn tier(&self, options: UrlOptions, born: Option<&BirthRecord>) -> Tier {
         let own = self.own(born);
+        let alone = born.filter(|born| born.group.nodes == 1);
+        let replicated = self.has_replicas || own.is_some_and(BirthRecord::is_replaceable);
+        let unprotected = alone.is_some_and(|born| !born.group.failover.quarantines(replicated));
+        // A failover and back is noticed only by the replication id.
+        let blind = alone.is_some() && self.replication_id.is_none();
         match () {
             () if options.no_quarantine || self.evicts => Tier::BestEffort,
+            () if alone.is_some_and(|born| born.group.failover == Failover::Lossless) => {
+                Tier::Durable
+            }
             () if self.durable && own.is_none_or(|born| born.server.durable) => Tier::Durable,
+            () if unprotected || blind => Tier::BestEffort,
             () => Tier::Quarantined,
         }
     }

@@ -22,6 +22,7 @@ fn acquire() -> Request {
         ttl_ms: 1000,
         label: Arc::from("me"),
         ticket: None,
+        not_after_us: None,
     }))
 }
 

@@ -163,10 +163,11 @@ impl Reporter {
         self.trouble(kind, what)
     }
 
-    /// The birth record `text`, or the trouble with one that this client cannot use.
-    pub(crate) fn read_birth(&self, text: &str) -> Result<BirthRecord, Trouble> {
+    /// The birth record `text`, or the trouble with one that this client cannot use. `sentinels`:
+    /// whether the client finds the server through Sentinels.
+    pub(crate) fn read_birth(&self, text: &str, sentinels: bool) -> Result<BirthRecord, Trouble> {
         let what = match BirthRecord::parse(text) {
-            Ok(born) if born.server.epoch.is_none() => return Ok(born),
+            Ok(born) if born.server.epoch.is_none() || sentinels => return Ok(born),
             Ok(_) => format!(
                 "is used by clients that find it through Sentinels, and this client has none; give \
                  it the same Sentinels, or stop those clients and delete the key `{BORN_KEY}`"

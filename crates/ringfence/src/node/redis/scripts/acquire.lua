@@ -13,6 +13,10 @@ end
 if ticket then
   enter(token, { ticket }, lease_ms)
 end
+-- The server may have lost locks. A grant would be in the way of a holder that puts its lock back.
+if clock < grants_from then
+  return reply('quarantined', math.ceil((grants_from - clock) / 1000))
+end
 
 local behind, behind_for, stale, ahead = nil, false, false, false
 for i = 1, claims do

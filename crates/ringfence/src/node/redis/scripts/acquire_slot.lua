@@ -43,6 +43,10 @@ end
 if old then
   return permit(nil, 'old')
 end
+-- See acquire.lua.
+if clock < grants_from then
+  return permit(nil, 'quarantined', math.ceil((grants_from - clock) / 1000))
+end
 local i, passing, since = own, false, 0
 if not own then
   -- Never replace a slot that the caller named by another: the votes would be for different slots.

@@ -14,12 +14,14 @@ local names, args = KEYS, ARGV
 local calls, retention, letters = (#names - 1) / 3, args[3], args[4]
 local ballots, marks, terms_at = 4 + calls, 2 * calls, 3 + 2 * calls
 local leases, freed, skipped, now = {}, {}, { clock }, string.format('%.0f', now_ms)
+-- If not, each acquire is skipped, and sent again by itself.
+local may_grant = clock >= grants_from and clock <= not_after
 for i = 1, calls do
   local value, record, done = values[i], values[calls + i], false
   local token, ballot, terms = args[4 + i], args[ballots + i], 2 * (byte(letters, i) - 48)
   if values[marks + i] then
     -- Skip: the name may have a wait queue.
-  elseif terms > 0 and not value then
+  elseif terms > 0 and may_grant and not value then
     local lease = leases[terms]
     if not lease then
       local ttl = args[terms_at + terms]

@@ -4,29 +4,36 @@
 -- KEYS: the lock key of each claim, then the record of each, then the queue mark of each, then
 -- born.
 -- ARGV: born as the client saw it, window in us, retention in ms, token; then the operation's own
--- arguments. A `?` before born asks to compare the replication id, too. If a claim is shared, the
--- token is followed by a blank and one letter for each claim: s or x.
+-- arguments. On a server with a failover behind it born is preceded by `?`, the time from which the
+-- server grants (if it is in quarantine), `:`, the latest time at which an acquire may be executed,
+-- and a blank; both times in us of the server's clock, or empty. If a claim is shared, the token is
+-- followed by a blank and one letter for each claim: s or x.
 --
 -- `values[i]` is the value of the lock key of claim i.
 local values = redis.call('MGET', unpack(KEYS))
+local MAX = 9007199254740991
+local grants_from, not_after = 0, MAX
 -- FLUSHALL, an empty restart, a snapshot rolled back, a promoted replica: the node may have
 -- forgotten locks, so it decides nothing until the client knows of it.
 if values[#KEYS] ~= ARGV[1] then
   local born = values[#KEYS]
-  if not born or ARGV[1] ~= '?' .. born then
+  local from, latest, known = string.match(ARGV[1], '^%?(%d*):(%d*) (.+)$')
+  if not born or known ~= born then
     return { 'newborn' }
   end
   -- A master that was demoted and promoted again has the old born, but lost the locks that it
-  -- granted before. Its replication id differs.
-  local info = redis.pcall('INFO', 'replication')
+  -- granted before. Its replication id differs. Some servers do not report the id.
   local id = string.match(born, '^$BORN_VERSION %x+ (%x+) ')
-  if type(info) ~= 'string' or not string.find(info, '\nrole:master\r', 1, true)
-    or not string.find(info, '\nmaster_replid:' .. (id or '') .. '\r', 1, true) then
-    return { 'newborn' }
+  if id then
+    local info = redis.pcall('INFO', 'replication')
+    if type(info) ~= 'string' or not string.find(info, '\nrole:master\r', 1, true)
+      or not string.find(info, '\nmaster_replid:' .. id .. '\r', 1, true) then
+      return { 'newborn' }
+    end
   end
+  grants_from, not_after = tonumber(from) or 0, tonumber(latest) or MAX
 end
 
-local MAX = 9007199254740991
 local time = redis.call('TIME')
 local clock = time[1] * 1000000 + time[2]
 local now_ms = math.floor(clock / 1000)

@@ -1,12 +1,16 @@
 -- Join: beside init, the only script that writes a node's birth record. It follows the rule in
--- ledger/birth.rs, for clients without Sentinels.
+-- ledger/birth.rs.
 -- KEYS: born. ARGV: the run id and the replication id that the client saw (`-` if the server does
 -- not report it), 1 if every write is on disk before it is answered, repl-backlog-ttl in s (`-` if
--- not known), then the group: nodes, window in us, quarantine in ms, grace in ms.
+-- not known), the epoch that a majority of the Sentinels confirmed (`-` without Sentinels) and the
+-- number of Sentinels, then the group: nodes, window in us, quarantine in ms, failover level, the
+-- two times of a failover and the grace in ms.
 -- Returns the clock and the birth record, or no record if this is not the server that the client
 -- saw.
 local run_id, replication_id = ARGV[1], ARGV[2]
 local synced, backlog_ttl = ARGV[3] == '1', tonumber(ARGV[4])
+local epoch, sentinels = ARGV[5], tonumber(ARGV[6])
+local lossless = ARGV[10] == '$LOSSLESS'
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local clock = string.format('%.0f', now)
@@ -22,8 +26,9 @@ local former_id = not string.find(replication, '\nmaster_replid2:0+\r')
 local has_replicas = not string.find(replication, '\nconnected_slaves:0\r', 1, true)
 
 local function write(since, birth, replicated, durable, group)
-  local born = '$BORN_VERSION ' .. run_id .. ' ' .. id .. ' - ' .. (replicated and '1 ' or '0 ')
-    .. since .. ' ' .. birth .. (durable and ' 1 ' or ' 0 ') .. group
+  local born = '$BORN_VERSION ' .. run_id .. ' ' .. id .. ' ' .. epoch .. ' ' .. sentinels
+    .. (replicated and ' 1 ' or ' 0 ') .. since .. ' ' .. birth .. (durable and ' 1 ' or ' 0 ')
+    .. group
   redis.call('SET', KEYS[1], born)
   return { clock, born }
 end
@@ -31,16 +36,20 @@ end
 local stored = redis.call('GET', KEYS[1])
 if not stored then
   local replicated = has_replicas or former_id
-  return write(clock, clock, replicated, synced and not replicated, table.concat(ARGV, ' ', 5, 8))
+  local durable = lossless or synced and not replicated
+  return write(clock, clock, replicated, durable, table.concat(ARGV, ' ', 7, 13))
 end
-local stored_run, stored_id, epoch, was_replicated, since, birth, was_durable, group =
-  string.match(stored, '^$BORN_VERSION (%x+) ([%x%-]+) ([%d%-]+) ([01]) (%d+) (%d+) ([01]) '
-    .. '(%d+ %d+ %d+ %d+)$')
--- Never overwrite a record that is unreadable, or that has an epoch of Sentinels: the client
--- reports it.
-if not stored_run or epoch ~= '-' then
+local stored_run, stored_id, stored_epoch, stored_sentinels, was_replicated, since, birth,
+  was_durable, group = string.match(stored, '^$BORN_VERSION (%x+) ([%x%-]+) ([%d%-]+) (%d+) ([01]) '
+    .. '(%d+) (%d+) ([01]) (%d+ %d+ %d+ %d+ %d+ %d+ %d+)$')
+-- Never overwrite a record that is unreadable, nor, without Sentinels, one that has an epoch of
+-- theirs: the client reports it.
+if not stored_run or stored_epoch ~= '-' and epoch == '-' then
   return { clock, stored }
 end
+-- A Sentinel that was reset or added late must not lower the number that makes a majority.
+sentinels = string.format('%.0f', math.max(sentinels, stored_sentinels))
+lossless = string.match(group, '^%d+ %d+ %d+ (%d+)') == '$LOSSLESS'
 local same_run = stored_run == run_id
 if same_run and id == '-' then
   -- A server that no longer reports its id cannot be compared.
@@ -49,23 +58,27 @@ end
 local moved = same_run and id ~= stored_id
 -- The server has a replica, or had one: the first replica gave the server another id.
 local replicated = was_replicated == '1' or moved or has_replicas or former_id
-local durable = synced and not replicated
+local durable = lossless or synced and not replicated
 local quarantine_ms = string.match(group, '^%d+ %d+ (%d+)')
 -- A backlog TTL of zero means that the server never forgets its former id.
 local remembers = backlog_ttl
   and (backlog_ttl == 0 or backlog_ttl * 1000 >= tonumber(quarantine_ms))
 
+local same_epoch = epoch == stored_epoch
 local is_birth
-if same_run then
+if lossless then
+  -- The operator's word: no acknowledged write is lost.
+  is_birth = false
+elseif same_run then
   -- The server was promoted within its run, or may have forgotten by now that it was.
-  is_birth = moved and (former_id or not remembers)
+  is_birth = not same_epoch or moved and (former_id or not remembers)
   -- A server whose durability was switched off while it ran may forget locks at its next crash.
   -- Only a birth makes it durable again.
   durable = durable and (is_birth or was_durable == '1')
 else
   -- Another run of the server. It has kept everything only if it wrote everything to disk before it
   -- answered, then and now, and its data is its own and not a former master's.
-  is_birth = not (was_durable == '1' and durable)
+  is_birth = not (was_durable == '1' and durable and same_epoch)
 end
 if is_birth then
   -- Two births are two incarnations, even if the clock was set back.
@@ -73,6 +86,7 @@ if is_birth then
   return write(later, clock, replicated, durable, group)
 end
 local same_marks = replicated == (was_replicated == '1') and durable == (was_durable == '1')
+  and same_epoch and sentinels == stored_sentinels
 if same_run and not moved and same_marks then
   return { clock, stored }
 end

@@ -157,6 +157,7 @@ async fn each_call_of_a_bundle_keeps_its_own_ttl_and_label() {
             ttl_ms,
             label: label.into(),
             ticket: None,
+            not_after_us: None,
         });
         request(&[name], ALICE, op)
     });

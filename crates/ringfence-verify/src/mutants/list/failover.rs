@@ -1,0 +1,203 @@
+//! A failover behind a node: births, the quarantine of a single server, confirmation by Sentinels,
+//! and holders that are carried through.
+
+use super::{Edit, Mutant, edit};
+
+const ACQUIRE: &str = "crates/ringfence-core/src/ledger/acquire.rs";
+const ACQUISITION: &str = "crates/ringfence-core/src/protocol/acquisition.rs";
+const ATTEMPT: &str = "crates/ringfence-core/src/protocol/attempt.rs";
+const BIRTH: &str = "crates/ringfence-core/src/ledger/birth.rs";
+const CLUSTER: &str = "crates/ringfence-core/src/protocol/cluster.rs";
+const EXTENSION: &str = "crates/ringfence-core/src/protocol/extension.rs";
+const FAILOVER: &str = "crates/ringfence-core/src/protocol/cluster/failover.rs";
+const HOLD: &str = "crates/ringfence-core/src/protocol/hold/mod.rs";
+const LUA_ACQUIRE: &str = "crates/ringfence/src/node/redis/scripts/acquire.lua";
+const LUA_ACQUIRE_SLOT: &str = "crates/ringfence/src/node/redis/scripts/acquire_slot.lua";
+const LUA_BUNDLE: &str = "crates/ringfence/src/node/redis/scripts/fast_bundle.lua";
+const LUA_LIMITS: &str = "crates/ringfence/src/node/redis/scripts/limits.lua";
+const LUA_RESTORE: &str = "crates/ringfence/src/node/redis/scripts/restore.lua";
+const RESTORE: &str = "crates/ringfence-core/src/ledger/restore.rs";
+const SLOTS: &str = "crates/ringfence-core/src/ledger/slots.rs";
+
+/// Shared by ConfirmedLongAgo, ConfirmedUnderAnotherEpoch.
+#[rustfmt::skip]
+const CONFIRMED: Edit = edit(FAILOVER, "is_confirmed",
+    "Some(confirmation.epoch) == standing.epoch && confirmation.asked_at + stale_master >= t0",
+    "(Some(confirmation.epoch) == standing.epoch || mutant!(ConfirmedUnderAnotherEpoch))
+         && (confirmation.asked_at + stale_master >= t0 || mutant!(ConfirmedLongAgo))");
+
+/// Shared by CarriedWithLittleValidity, CarriedFromBirth.
+#[rustfmt::skip]
+const CARRIED: Edit = edit(FAILOVER, "is_carried",
+    "deadline.since(now) >= overlap || age_us >= micros(overlap)",
+    "deadline.since(now) >= overlap
+         || age_us >= micros(overlap)
+         || mutant!(CarriedWithLittleValidity) && deadline.since(now) >= overlap / 2
+         || mutant!(CarriedFromBirth)");
+
+/// Shared by RestoreReplacesOutsideQuarantine, RestoreReplacesNewer.
+#[rustfmt::skip]
+const OUTDATED: Edit = edit(RESTORE, "restore",
+    "quarantined && !entry.is_held_by(token) && seat.is_some_and(|seat| seat.ballot < ballot)",
+    "(quarantined || mutant!(RestoreReplacesOutsideQuarantine))
+         && !entry.is_held_by(token)
+         && seat.is_some_and(|seat| seat.ballot < ballot || mutant!(RestoreReplacesNewer))");
+
+mutants! {
+    /// A vote counts only if the Sentinels confirmed it at most X before the round began.
+    ConfirmedLongAgo: CONFIRMED;
+
+    /// A vote counts only if the Sentinels confirmed it under the epoch under which it was given.
+    ConfirmedUnderAnotherEpoch: CONFIRMED;
+
+    /// A node with Sentinels does not count without their confirmation.
+    UnconfirmedCounts:
+        edit(CLUSTER, "discount",
+            "if !self.is_confirmed(node, standing, sent) {",
+            "if !self.is_confirmed(node, standing, sent) && !mutant!(UnconfirmedCounts) {");
+
+    /// A delayed answer of the Sentinels does not replace a later one.
+    OldConfirmationReplacesNew:
+        edit(FAILOVER, "confirm",
+            "if known.is_none_or(|known| known.asked_at <= confirmation.asked_at) {",
+            "if known.is_none_or(|known| known.asked_at <= confirmation.asked_at)
+                 || mutant!(OldConfirmationReplacesNew) {");
+
+    /// Another configuration epoch is a birth.
+    EpochNotABirth:
+        edit(BIRTH, "judge",
+            "if stored.epoch != now.epoch || promoted {",
+            "if stored.epoch != now.epoch && !mutant!(EpochNotABirth) || promoted {");
+
+    /// A birth of a single replicated server starts the quarantine.
+    LoneFailoverHasNoQuarantine:
+        edit(FAILOVER, "quarantines",
+            "self.nodes[node].quarantines && (!alone || replaceable())",
+            "self.nodes[node].quarantines
+                 && (!alone || replaceable() && !mutant!(LoneFailoverHasNoQuarantine))");
+
+    /// The longest lease leaves room for a former master that extends it once more.
+    LeaseIgnoresFormerMaster:
+        edit(FAILOVER, "longest_lease",
+            ".then(|| longest.saturating_sub(self.group.stale_master))",
+            ".then(|| match mutant!(LeaseIgnoresFormerMaster) {
+                 true => longest,
+                 false => longest.saturating_sub(self.group.stale_master),
+             })");
+
+    /// A holder is carried through only if X + D of its validity is left.
+    CarriedWithLittleValidity: CARRIED;
+
+    /// Otherwise only when the birth is X + D old.
+    CarriedFromBirth: CARRIED;
+
+    /// Only a confirmed extend counts in a quarantine: neither `Gone` nor `Held` proves anything.
+    AnythingCarried:
+        edit(FAILOVER, "discount_extension",
+            "let confirms = matches!(reply.answer, Answer::Extended | Answer::Downgraded);",
+            "let confirms = matches!(reply.answer, Answer::Extended | Answer::Downgraded)
+                 || mutant!(AnythingCarried);");
+
+    /// A node of several carries no holder through its quarantine.
+    CarriedOnOneOfSeveral:
+        edit(FAILOVER, "discount_extension",
+            "let carried = self.nodes.len() == 1",
+            "let carried = (self.nodes.len() == 1 || mutant!(CarriedOnOneOfSeveral))");
+
+    /// Neither a receipt nor a plain lock is carried through a failover.
+    ReceiptCarried:
+        edit(HOLD, "carried_until",
+            "let carried = !self.of_receipt && self.kind.has_record();",
+            "let carried = !self.of_receipt && self.kind.has_record() || mutant!(ReceiptCarried);");
+
+    /// In a quarantine a holder that finds another one tries to put its lock back.
+    OutdatedHolderNotReplaced:
+        edit(EXTENSION, "handle_reply",
+            "Ok(Answer::Held(_)) => may_be_outdated,",
+            "Ok(Answer::Held(_)) => may_be_outdated && !mutant!(OutdatedHolderNotReplaced),");
+
+    /// A grant whose reply is read later than D does not count.
+    LateGrantCounts:
+        edit(ATTEMPT, "new",
+            "latest_grant: read_by.map_or(valid_enough, |at| at.min(valid_enough)),",
+            "latest_grant: match mutant!(LateGrantCounts) {
+                 true => valid_enough,
+                 false => read_by.map_or(valid_enough, |at| at.min(valid_enough)),
+             },");
+
+    /// A node does not execute an acquire after the time that its caller allowed.
+    LateAcquireExecuted:
+        edit(ACQUIRE, "is_late",
+            "self.not_after_us.is_some_and(|at| now.clock_us > at)",
+            "self.not_after_us.is_some_and(|at| now.clock_us > at) && !mutant!(LateAcquireExecuted)");
+
+    /// The only node grants nothing in its quarantine.
+    QuarantinedNodeGrants:
+        edit(ACQUIRE, "acquire",
+            "if let Some(left_ms) = rules.quarantine_left_ms(now) {",
+            "let left_ms = rules.quarantine_left_ms(now);
+             if let Some(left_ms) = left_ms.filter(|_| !mutant!(QuarantinedNodeGrants)) {");
+
+    /// The only node grants no slot in its quarantine.
+    QuarantinedNodeGrantsSlots:
+        edit(SLOTS, "acquire",
+            "} else if let Some(left_ms) = rules.quarantine_left_ms(now) {",
+            "} else if let Some(left_ms) = rules.quarantine_left_ms(now)
+                 .filter(|_| !mutant!(QuarantinedNodeGrantsSlots)) {");
+
+    /// A restore replaces a holder only in a quarantine.
+    RestoreReplacesOutsideQuarantine: OUTDATED;
+
+    /// A restore replaces only a holder with a lower ballot.
+    RestoreReplacesNewer: OUTDATED;
+
+    /// Clocks are compared anew after a birth.
+    ClockKeptAcrossBirth:
+        edit(CLUSTER, "observe_standing",
+            "if reborn {",
+            "if reborn && !mutant!(ClockKeptAcrossBirth) {");
+
+    /// A plain lock does not set its key in the way of a holder in a quarantine.
+    PlainAcquiresInQuarantine:
+        edit(ACQUISITION, "begin",
+            "let refuses_itself = has_ballots && cluster.is_lone_failover();",
+            "let refuses_itself = (has_ballots || mutant!(PlainAcquiresInQuarantine))
+                 && cluster.is_lone_failover();");
+
+    /// The only node grants nothing in its quarantine.
+    LuaQuarantinedNodeGrants:
+        edit(LUA_ACQUIRE, "",
+            "if clock < grants_from then",
+            "if false then");
+
+    /// The only node grants no slot in its quarantine.
+    LuaQuarantinedNodeGrantsSlots:
+        edit(LUA_ACQUIRE_SLOT, "",
+            "if clock < grants_from then",
+            "if false then");
+
+    /// A bundle grants nothing in the quarantine, nor too late.
+    LuaBundleGrantsInQuarantine:
+        edit(LUA_BUNDLE, "",
+            "local may_grant = clock >= grants_from and clock <= not_after",
+            "local may_grant = true");
+
+    /// A node does not execute an acquire after the time that its caller allowed.
+    LuaLateAcquireExecuted:
+        edit(LUA_LIMITS, "",
+            "if clock > not_after then",
+            "if false then");
+
+    /// A restore replaces a holder only in a quarantine, and only one with a lower ballot.
+    LuaRestoreReplacesNewer:
+        edit(LUA_RESTORE, "",
+            "if clock < grants_from and conflicts and seat_now and seat_now.ballot < ballot then",
+            "if clock < grants_from and conflicts and seat_now then");
+
+    /// A restore never replaces a value without a ballot.
+    LuaRestoreReplacesForeign:
+        edit(LUA_RESTORE, "",
+            "if clock < grants_from and conflicts and seat_now and seat_now.ballot < ballot then",
+            "if clock < grants_from and conflicts and (not seat_now or seat_now.ballot < ballot)
+             then");
+}
