@@ -222,7 +222,14 @@ fn a_caller_waits_in_the_queue_of_a_single_server_in_quarantine() {
         incarnation: 2,
         ..standing(Duration::ZERO)
     };
-    let refused = || Ok(answered(Answer::Quarantined { left_ms: 9_000 }, newborn));
+    let refused = || {
+        let mut refused = answered(Answer::Quarantined { left_ms: 9_000 }, newborn);
+        refused.stamp = Some(ReplyStamp {
+            clock_us: newborn.clock_us,
+            floor: Ballot::default(),
+        });
+        Ok(refused)
+    };
     cluster.observe(0, &refused(), at(0), at(0));
     let acquisition = Acquisition::new(terms(), at(0), 1).in_queue(QueueHint::Unknown);
     let mut acquisition = acquisition.with_ticket(Arc::from("t.1"));

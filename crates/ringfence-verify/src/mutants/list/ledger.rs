@@ -243,8 +243,8 @@ mutants! {
     /// A restore does not replace another holder.
     RestoreOverHolder:
         edit(RESTORE, "restore",
-            "if let Some(held @ Answer::Held(_)) = not_held(now, entries, claims, token) {",
-            "if let Some(held @ Answer::Held(_)) = not_held(now, entries, claims, token)
+            "if let Some(held @ Answer::Held(_)) = not_held(now, &checked, claims, token) {",
+            "if let Some(held @ Answer::Held(_)) = not_held(now, &checked, claims, token)
                  && !mutant!(RestoreOverHolder)
              {");
 }
