@@ -73,13 +73,7 @@ impl RedisUrl {
                         self.flag("quarantine", &value, ["on", "off"], "`on` or `off`")?;
                     said_on = self.quarantine;
                 }
-                ("failover", _) => {
-                    let level = |level: &Failover| level.word() == value;
-                    let level = FAILOVER_LEVELS.into_iter().find(level);
-                    let expected = "`quarantine`, `lossless` or `ignore`";
-                    self.failover =
-                        Some(level.ok_or_else(|| self.bad_value("failover", expected))?);
-                }
+                ("failover", _) => self.failover = Some(self.failover_level(&value)?),
                 ("durable", _) => {
                     self.durable = self.flag("durable", &value, ["yes", "no"], "`yes` or `no`")?;
                 }
@@ -105,6 +99,24 @@ impl RedisUrl {
             }
         }
         self.db = db.unwrap_or_default();
+        self.settle_failover(said_on)?;
+        match (&mut self.tls, cert, key) {
+            (Some(tls), Some(cert), Some(key)) => tls.identity = Some((cert, key)),
+            (_, None, None) => {}
+            _ => return Err(self.bad_value("cert", "given together with `key`")),
+        }
+        Ok(())
+    }
+
+    fn failover_level(&self, value: &str) -> Result<Failover, UrlError> {
+        let level = FAILOVER_LEVELS
+            .into_iter()
+            .find(|level| level.word() == value);
+        level.ok_or_else(|| self.bad_value("failover", "`quarantine`, `lossless` or `ignore`"))
+    }
+
+    /// Settles the failover level after all parameters were read. `said_on`: `quarantine=on`.
+    fn settle_failover(&mut self, said_on: bool) -> Result<(), UrlError> {
         if self.failover == Some(Failover::Quarantine) && !self.quarantine {
             return Err(self.bad_value("quarantine", "left out with `failover=quarantine`"));
         }
@@ -113,11 +125,6 @@ impl RedisUrl {
                 None | Some(Failover::Quarantine) => {}
                 Some(_) => return Err(self.bad_value("quarantine", OTHER_LEVEL)),
             }
-        }
-        match (&mut self.tls, cert, key) {
-            (Some(tls), Some(cert), Some(key)) => tls.identity = Some((cert, key)),
-            (_, None, None) => {}
-            _ => return Err(self.bad_value("cert", "given together with `key`")),
         }
         Ok(())
     }

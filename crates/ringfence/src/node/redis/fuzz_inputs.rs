@@ -108,6 +108,7 @@ pub fn handshake(bytes: &[u8]) {
             no_quarantine: !strict,
             eviction_allowed: !strict,
             said_durable: !strict,
+            sentinels: false,
         };
         if let Ok(server) = Server::read(answers.clone(), &reporter, options) {
             assert!(!server.run_id.is_empty());

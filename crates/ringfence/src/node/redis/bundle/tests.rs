@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::group::Group;
+use crate::ledger::Rules;
 use crate::message::{Acquire, Claim, Extend, PlainAcquire, PlainExtend, Release, Reply, Ticket};
 use crate::name::Name;
 use crate::node::redis::key::BORN_KEY;
@@ -160,7 +161,7 @@ fn an_unusual_call_is_sent_by_itself() {
 
 #[test]
 fn equal_terms_are_sent_once() {
-    let terms = ScriptTerms::new("born", &Group::new(3));
+    let terms = ScriptTerms::new("born", Rules::of_group(&Group::new(3)));
     let calls = [("a", 5), ("b", 6), ("c", 5)]
         .map(|(name, ttl_ms)| call(request(&[name], acquire(ttl_ms, None))));
     let last = call(request(&["d"], release(ReleaseKind::Final, None)));

@@ -1,5 +1,6 @@
 use super::*;
 use crate::group::Group;
+use crate::ledger::Rules;
 use crate::ledger::birth::Incarnation;
 use crate::message::Refresh;
 
@@ -12,7 +13,7 @@ fn the_replication_id_is_compared_on_replicated_and_on_unchecked_servers() {
         (None, true, true, false),
     ] {
         let mut membership = Membership {
-            terms: ScriptTerms::new("born", &Group::new(3)),
+            terms: ScriptTerms::new("born", Rules::of_group(&Group::new(3))),
             image: Image {
                 server: Incarnation {
                     run_id: "ab".to_owned(),
@@ -27,7 +28,7 @@ fn the_replication_id_is_compared_on_replicated_and_on_unchecked_servers() {
             standing: Standing::default(),
             read_at: Timestamp::ZERO,
         };
-        membership.compare(unseen);
+        membership.compare(unseen, Timestamp::ZERO);
         assert_eq!(
             membership.terms.compare, compared,
             "{id:?} {replicated} {unseen}"

@@ -5,6 +5,7 @@ const STRICT: UrlOptions = UrlOptions {
     no_quarantine: false,
     eviction_allowed: false,
     said_durable: false,
+    sentinels: false,
 };
 
 fn reporter() -> Reporter {
