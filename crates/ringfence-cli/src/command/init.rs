@@ -1,8 +1,9 @@
 //! `ringfence init`: the operator declares that the nodes are new.
 
-use ringfence::Locks;
+use ringfence::{Failover, Locks};
 use serde_json::json;
 
+use super::failover;
 use crate::args::InitArgs;
 use crate::duration;
 use crate::exit::Exit;
@@ -24,7 +25,12 @@ pub(super) async fn init(args: InitArgs, nodes: &str, report: Report) -> Result<
     let group = done.group;
     let quarantine = duration::show(group.quarantine);
     let text = match group.nodes {
-        1 => "1 node may vote now".to_owned(),
+        1 => {
+            // `init` declares that there is nothing to lose yet, so only the level is of interest.
+            let cost = failover::cost(&group, group.failover == Failover::Auto);
+            let cost = cost.map(|cost| format!("; if it is replicated, {cost}"));
+            format!("1 node may vote now{}", cost.unwrap_or_default())
+        }
         count => {
             format!("{count} nodes may vote now; a restarted node does not vote for {quarantine}")
         }
@@ -35,6 +41,7 @@ pub(super) async fn init(args: InitArgs, nodes: &str, report: Report) -> Result<
         "nodes": group.nodes,
         "quarantine_ms": super::millis(group.quarantine),
         "window_ms": super::millis(group.window),
+        "failover": group.failover.to_string(),
         "overridden": overridden.collect::<Vec<_>>(),
     });
     report.result(&text, &value)?;

@@ -5,6 +5,7 @@ mod acquire;
 mod doctor;
 mod elect;
 mod extend;
+mod failover;
 mod failure;
 mod init;
 mod job;

@@ -1,10 +1,11 @@
 //! `ringfence status`: shows who holds a lock, or the state of the nodes. Changes nothing.
 
+use ringfence::node::Facts;
 use ringfence::{Inspection, NodeInspection, NodeStatus, SemaphoreInspection};
 use ringfence_core::protocol::{Discount, Vote};
 use serde_json::{Value, json};
 
-use super::{CommandContext, millis};
+use super::{CommandContext, failover, millis};
 use crate::args::StatusArgs;
 use crate::duration;
 use crate::exit::Exit;
@@ -153,6 +154,14 @@ fn votes(node: &NodeStatus) -> bool {
 }
 
 fn node_text(node: &NodeStatus) -> String {
+    let replicated = |facts: &Facts| facts.standing.is_some_and(|standing| standing.replicated);
+    let facts = node.facts.as_ref().ok();
+    let cost = facts.and_then(|facts| failover::cost(&facts.group?, replicated(facts)));
+    let cost = cost.map(|cost| format!("; {cost}"));
+    vote_text(node) + cost.as_deref().unwrap_or_default()
+}
+
+fn vote_text(node: &NodeStatus) -> String {
     match (&node.facts, node.discount) {
         (Err(error), _) => error.to_string(),
         (Ok(facts), Some(Discount::Quarantined { left })) => format!(
@@ -175,6 +184,8 @@ fn node_value(node: &NodeStatus) -> Value {
             "clock_jumps": node.clock_jumps,
             "version": facts.version,
             "tier": facts.tier.to_string(),
+            "failover": facts.group.map(|group| group.failover.to_string()),
+            "replicated": facts.standing.map(|standing| standing.replicated),
         }),
         Err(error) => json!({"node": node.node, "votes": false, "error": error.to_string()}),
     }

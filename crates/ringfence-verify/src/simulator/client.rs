@@ -192,7 +192,10 @@ impl Startup {
             .label(&format!("client{}", self.at))
             .drift(self.drift.0, self.drift.1)
             .window(self.group.window)
-            .quarantine(self.group.quarantine);
+            .quarantine(self.group.quarantine)
+            .failover(self.group.failover)
+            .stale_master(self.group.stale_master)
+            .reply_within(self.group.reply_within);
         (0..self.nodes).fold(builder, |builder, node| {
             builder.node(Port {
                 node,

@@ -30,6 +30,6 @@ pub use campaign::{Campaign, Report, ViolatedSchedule};
 pub use plan::{
     ClientPlan, End, Fault, FaultAction, Moved, NodePlan, Parts, Plan, Step, Want, Ways,
 };
-pub use planner::{Clocks, plan};
+pub use planner::{Clocks, one_endpoint, plan};
 pub use shrink::shrink;
 pub use world::{Changes, Run, run};

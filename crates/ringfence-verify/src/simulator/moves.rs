@@ -1,8 +1,8 @@
 //! Role changes and re-pointed addresses of a plan. They are drawn separately from all other
 //! faults, so that these stay the same for a seed. They never exceed what the protocol tolerates:
 //!
-//! - There are at least two nodes. A single node has no quarantine, so a promotion may lose its
-//!   locks.
+//! - There are at least two nodes. One endpoint with a failover behind it has plans of its own
+//!   (`planner/one_endpoint.rs`).
 //! - No client uses a plain mutex. Its calls carry no birth record, so a failover on an open
 //!   connection would not be noticed.
 //! - A node whose clock is set keeps its role. A quarantine covers a step of the clock or the time

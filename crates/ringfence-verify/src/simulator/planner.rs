@@ -2,6 +2,7 @@
 //! leases, so that a missing rule shows soon.
 
 mod faults;
+mod one_endpoint;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use super::plan::{ClientPlan, NodePlan, Plan};
 use crate::random::Random;
 
 use faults::{FaultDrawer, FaultMix};
+pub use one_endpoint::one_endpoint;
 use steps::steps;
 
 /// How clocks run.

@@ -20,6 +20,7 @@ mod failback;
 mod failover;
 mod flush;
 mod late_acquire;
+mod one_endpoint;
 mod power_cut;
 mod restart;
 mod rolling_upgrade;

@@ -6,7 +6,7 @@ use ringfence::node::{
     Birth, ClockSample, Identity, Keys, OnDisk, Role, ServerExamination, Tier, Trouble,
     TroubleKind, Voting,
 };
-use ringfence_core::group::Group;
+use ringfence_core::group::{Failover, Group};
 
 use super::finding::{Finding, many};
 use super::rights::rights;
@@ -137,26 +137,20 @@ fn role(identity: &Identity) -> Finding {
 
 fn durability(server: &ServerExamination, identity: &Identity, nodes: usize) -> Finding {
     const CHECK: &str = "durability";
-    let tier = identity.tier;
-    let why = match identity.on_disk {
-        _ if identity.memory.evicts() => "evicts keys",
-        OnDisk::Always if identity.has_replicas => "has replicas",
-        OnDisk::Always if server.birth.as_ref().is_ok_and(|birth| birth.replicated) => {
-            "once had a replica"
-        }
-        OnDisk::Always => "appendfsync is always now, but was not before",
-        OnDisk::Later => "appendfsync is not always",
-        OnDisk::Never => "no append-only file",
-        OnDisk::Unknown => "appendfsync is not visible to this user",
-    };
+    let (tier, why) = (identity.tier, why_not_durable(server, identity));
     let forgets = matches!(identity.on_disk, OnDisk::Later | OnDisk::Never);
-    match tier {
-        _ if server.said_durable && (forgets || identity.has_replicas) => Finding::problem(
+    if server.said_durable && (forgets || identity.has_replicas) {
+        return Finding::problem(
             CHECK,
             format!("not durable ({why}), although the URL has ?durable=yes: it does not vote"),
             "set `appendonly yes`, `appendfsync always` and `no-appendfsync-on-rewrite no`, and \
              remove its replicas; or remove ?durable=yes from the URL",
-        ),
+        );
+    }
+    if let Some(says) = failover(server, identity, nodes, why) {
+        return Finding::ok(CHECK, says);
+    }
+    match tier {
         Tier::Durable => Finding::ok(
             CHECK,
             format!("{tier}: a lock is on disk before it is granted"),
@@ -175,7 +169,8 @@ fn durability(server: &ServerExamination, identity: &Identity, nodes: usize) -> 
         _ if nodes == 1 => Finding::warning(
             CHECK,
             format!("{tier} ({why}): after a restart two clients may hold one lock"),
-            "set `appendonly yes` and `appendfsync always` and use no replica, or use three nodes",
+            "set `appendonly yes` and `appendfsync always` and use no replica, or use three nodes; \
+             if a failover replaces this server, add ?failover=quarantine to its URL",
         ),
         Tier::BestEffort if server.quarantine_off => Finding::warning(
             CHECK,
@@ -186,6 +181,44 @@ fn durability(server: &ServerExamination, identity: &Identity, nodes: usize) -> 
             CHECK,
             format!("{tier} ({why}): after a restart it does not vote for a while"),
         ),
+    }
+}
+
+fn why_not_durable(server: &ServerExamination, identity: &Identity) -> &'static str {
+    match identity.on_disk {
+        _ if identity.memory.evicts() => "evicts keys",
+        OnDisk::Always if identity.has_replicas => "has replicas",
+        OnDisk::Always if server.birth.as_ref().is_ok_and(|birth| birth.replicated) => {
+            "once had a replica"
+        }
+        OnDisk::Always => "appendfsync is always now, but was not before",
+        OnDisk::Later => "appendfsync is not always",
+        OnDisk::Never => "no append-only file",
+        OnDisk::Unknown => "appendfsync is not visible to this user",
+    }
+}
+
+/// What a failover costs a single server that is protected against it.
+fn failover(
+    server: &ServerExamination,
+    identity: &Identity,
+    nodes: usize,
+    why: &str,
+) -> Option<String> {
+    let birth = server.birth.as_ref().ok()?;
+    let (group, tier) = (birth.group?, identity.tier);
+    let replicated = identity.has_replicas || birth.replicated;
+    match tier {
+        _ if nodes != 1 => None,
+        Tier::Durable if group.failover == Failover::Lossless => Some(format!(
+            "{tier} (failover=lossless): a failover costs nothing, by the operator's word"
+        )),
+        Tier::Quarantined if group.failover.quarantines(replicated) => Some(format!(
+            "{tier} ({why}): after a failover or a restart it grants nothing new for {}, and \
+             holders keep their locks",
+            duration::show(group.quarantine)
+        )),
+        _ => None,
     }
 }
 
