@@ -45,7 +45,7 @@
 //! | setting | default | set by |
 //! |---|---|---|
 //! | TTL: how long the nodes keep a lock that is not renewed | 10 s | `ttl` of the builder or of a lock |
-//! | longest TTL | 30 s for a quorum, a year for one node | [`Builder::quarantine`] |
+//! | longest TTL | 30 s for a quorum or one server with replicas, a year for any other single node | [`Builder::quarantine`] |
 //! | wait while other clients hold the lock | without a limit | `wait` |
 //! | wait while no majority of the nodes answers | 15 s, or the wait if shorter | `no_quorum_after` |
 //! | attempts | as many as fit into the wait | `attempts` |

@@ -210,7 +210,8 @@ pub enum ConfigError {
     RuntimeGone,
 }
 
-/// A quarantine bounds the TTL of nodes that form a quorum, and of no single node.
+/// A quarantine bounds the TTL of nodes that form a quorum, and of a single server with a failover
+/// behind it.
 fn is_bounded_by_quarantine(most: Duration) -> bool {
     most < TTL_MAX
 }
