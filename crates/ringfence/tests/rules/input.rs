@@ -82,9 +82,9 @@ async fn rule_14_bad_ttls_are_refused_before_anything_is_sent() {
         refused(&bench, locks.mutex("x").ttl(ttl), text).await;
     }
     assert_eq!(locks.longest_ttl(), ms(30_000));
-    let long = "the longest ttl of this quorum is 30s, this one is 30.001s; unlike a single node, a \
-                node of a quorum that restarts must stay out until every lock that it may have \
-                forgotten has ended, so a longer ttl needs a longer quarantine on all clients";
+    let long = "the longest ttl of these nodes is 30s, this one is 30.001s; a node of a quorum that \
+                restarts, or a replica that is promoted, must stay out until every lock that it may \
+                have forgotten has ended, so a longer ttl needs a longer quarantine on all clients";
     refused(&bench, locks.mutex("x").ttl(ms(30_001)), long).await;
     for ttl in [Duration::from_secs(u64::MAX), Duration::MAX] {
         let error = at_once(locks.mutex("x").ttl(ttl).lock()).await.unwrap_err();
