@@ -55,25 +55,18 @@ fn failovers_behind_one_endpoint_break_nothing() {
     assert!(promoted >= SCHEDULES / 2, "{promoted} promotions");
 }
 
-/// One client takes the lock and renews it; the replica misses the lock and is promoted. A second
-/// client asks for the lock all the time.
-fn schedule(connections_last: Duration) -> Plan {
-    let ttl = Duration::from_secs(4);
-    let client = ClientPlan {
-        rate: 1_000_000,
-        start: Duration::ZERO,
-        host: 0,
-    };
-    let step = |client: usize, after, hold, wait| Step {
+/// A client that takes the lock, renews it and holds it.
+fn step(client: usize, after_ms: u64, hold_s: u64) -> Step {
+    Step {
         op: client as u64 + 1,
         client,
         task: 0,
-        after,
+        after: Duration::from_millis(after_ms),
         want: Want::Mutex("a".to_owned()),
-        ttl,
-        wait,
+        ttl: Duration::from_secs(4),
+        wait: None,
         renew: true,
-        hold,
+        hold: Duration::from_secs(hold_s),
         updates: 0,
         ignores_loss: false,
         cancel: None,
@@ -82,6 +75,16 @@ fn schedule(connections_last: Duration) -> Plan {
         lock_delay: Duration::ZERO,
         at_least: Duration::ZERO,
         end: End::Release,
+    }
+}
+
+/// One client takes the lock and renews it; the replica misses the lock and is promoted. A second
+/// client asks for the lock all the time.
+fn schedule(connections_last: Duration) -> Plan {
+    let client = ClientPlan {
+        rate: 1_000_000,
+        start: Duration::ZERO,
+        host: 0,
     };
     let at = |ms, what| Fault {
         at: Duration::from_millis(ms),
@@ -114,20 +117,7 @@ fn schedule(connections_last: Duration) -> Plan {
             durable: false,
         }],
         clients: vec![client; 2],
-        steps: vec![
-            step(
-                0,
-                Duration::from_millis(1_200),
-                Duration::from_secs(20),
-                None,
-            ),
-            step(
-                1,
-                Duration::from_millis(2_500),
-                Duration::from_secs(1),
-                None,
-            ),
-        ],
+        steps: vec![step(0, 1_200, 20), step(1, 2_500, 1)],
         faults: vec![at(0, attach), at(1_500, promote)],
         healed: Duration::from_secs(4),
     }
