@@ -35,7 +35,7 @@ pub fn one_endpoint(seed: u64) -> Plan {
     let nodes = vec![node];
     let clients = clients(random, clocks);
     let mut steps = steps(random, clients.len(), ttl_ms);
-    steps.iter_mut().for_each(without_plain);
+    steps.iter_mut().for_each(only_carried);
     let span = Duration::from_millis(random.between(500, 12_000));
     let mut faults = FaultDrawer {
         random,
@@ -82,10 +82,10 @@ fn group(random: &mut Random, ttl: Duration) -> Group {
     }
 }
 
-/// The calls of a plain lock carry no birth record, so a failover on an open connection would not
-/// be noticed.
-fn without_plain(step: &mut Step) {
-    if let Want::Plain(name) = &step.want {
+/// Only kinds that are carried through a failover. The calls of a plain lock carry no birth record,
+/// so a failover on an open connection would not be noticed; and a failover ends every latch.
+fn only_carried(step: &mut Step) {
+    if let Want::Plain(name) | Want::Arrive(name, ..) | Want::Await(name, ..) = &step.want {
         step.want = Want::Mutex(name.clone());
     }
 }
