@@ -83,8 +83,10 @@ fn group(random: &mut Random, ttl: Duration) -> Group {
 }
 
 /// Only kinds that are carried through a failover. The calls of a plain lock carry no birth record,
-/// so a failover on an open connection would not be noticed; and a failover ends every latch.
+/// so a failover on an open connection would not be noticed; and a failover ends every latch. A lock
+/// that is kept from others after its release may be lost, or found again, in a failover.
 fn only_carried(step: &mut Step) {
+    step.at_least = Duration::ZERO;
     if let Want::Plain(name) | Want::Arrive(name, ..) | Want::Await(name, ..) = &step.want {
         step.want = Want::Mutex(name.clone());
     }
