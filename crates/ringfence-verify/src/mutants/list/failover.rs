@@ -6,7 +6,6 @@ use super::{Edit, Mutant, edit};
 const ACQUIRE: &str = "crates/ringfence-core/src/ledger/acquire.rs";
 const ACQUISITION: &str = "crates/ringfence-core/src/protocol/acquisition.rs";
 const ATTEMPT: &str = "crates/ringfence-core/src/protocol/attempt.rs";
-const BIRTH: &str = "crates/ringfence-core/src/ledger/birth.rs";
 const CLUSTER: &str = "crates/ringfence-core/src/protocol/cluster.rs";
 const EXTENSION: &str = "crates/ringfence-core/src/protocol/extension.rs";
 const FAILOVER: &str = "crates/ringfence-core/src/protocol/cluster/failover.rs";
@@ -62,12 +61,6 @@ mutants! {
             "if known.is_none_or(|known| known.asked_at <= confirmation.asked_at) {",
             "if known.is_none_or(|known| known.asked_at <= confirmation.asked_at)
                  || mutant!(OldConfirmationReplacesNew) {");
-
-    /// Another configuration epoch is a birth.
-    EpochNotABirth:
-        edit(BIRTH, "judge",
-            "if stored.epoch != now.epoch || promoted {",
-            "if stored.epoch != now.epoch && !mutant!(EpochNotABirth) || promoted {");
 
     /// A birth of a single replicated server starts the quarantine.
     LoneFailoverHasNoQuarantine:

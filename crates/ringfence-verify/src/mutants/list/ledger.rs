@@ -27,6 +27,13 @@ const ENTRY_EFFECTIVE_FENCE_2: Edit = edit(ENTRY, "effective_fence",
          _ => recorded.max(now.ground(rules)),
      }");
 
+/// Shared by BirthByRunIdAlone, EpochNotABirth.
+#[rustfmt::skip]
+const BIRTH_JUDGE: Edit = edit(BIRTH, "judge",
+    "if stored.epoch != now.epoch || promoted {",
+    "if stored.epoch != now.epoch && !mutant!(EpochNotABirth)
+         || promoted && !mutant!(BirthByRunIdAlone) {");
+
 mutants! {
     /// A ballot at or below the fence is stale.
     FenceNotChecked:
@@ -79,9 +86,11 @@ mutants! {
 
     /// A server that was promoted during its run has a new birth, although its run id is the same.
     BirthByRunIdAlone:
-        edit(BIRTH, "judge",
-            "if stored.epoch != now.epoch || promoted {",
-            "if stored.epoch != now.epoch || promoted && !mutant!(BirthByRunIdAlone) {");
+        BIRTH_JUDGE;
+
+    /// Another configuration epoch of the Sentinels is a birth.
+    EpochNotABirth:
+        BIRTH_JUDGE;
 
     /// A replicated server writes holders only under the replication id of its birth record.
     ReplicationIdNotCompared:

@@ -64,8 +64,8 @@ mutants! {
     /// A node that may have forgotten a grant does not vote.
     NoQuarantine:
         edit(CLUSTER, "time_until_old_enough",
-            "if !view.quarantines || standing.born_us == 0 {",
-            "if !view.quarantines || standing.born_us == 0 || mutant!(NoQuarantine) {");
+            "if !self.quarantines(node, standing) || standing.born_us == 0 {",
+            "if !self.quarantines(node, standing) || standing.born_us == 0 || mutant!(NoQuarantine) {");
 
     /// The quarantine is prolonged by the drift and one second.
     QuarantineWithoutMargin:
