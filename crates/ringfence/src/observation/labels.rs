@@ -203,6 +203,8 @@ impl VoteWord {
             Answer::Stale => Self::Stale,
             Answer::Ahead => Self::Ahead,
             Answer::Gone => Self::Gone,
+            Answer::Quarantined { .. } => Self::Quarantined,
+            Answer::Late => Self::Outdated,
             Answer::Permit(permit) => return Self::answered(&permit.answer),
             Answer::Released
             | Answer::Newer
