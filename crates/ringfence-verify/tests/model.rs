@@ -27,12 +27,12 @@ fn is_found_wrong(name: &str) {
 
 #[test]
 fn three_clients_and_a_crash() {
-    is_searched(Scope::TURNS, 337_334);
+    is_searched(Scope::TURNS, 306_269);
 }
 
 #[test]
 fn two_clients_and_a_crash() {
-    is_searched(Scope::CRASH, 156_977);
+    is_searched(Scope::CRASH, 145_726);
 }
 
 #[test]

@@ -127,9 +127,12 @@ impl Hold {
         if self.kind == Kind::Shared {
             return targets;
         }
+        // An address may have led to another server when the restore was sent. So a restore to one
+        // node closes the ballot on all of them.
+        let may_arrive = self.tally.may_arrive() || self.of_receipt;
         for (node, target) in targets.iter_mut().enumerate() {
             let extending = self.rounds.iter().any(|round| round.awaits(node));
-            if extending || self.tally.lost_extend(node) || self.of_receipt {
+            if extending || may_arrive {
                 *target = Target::Unknown;
             }
         }

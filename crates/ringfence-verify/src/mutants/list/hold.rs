@@ -20,9 +20,14 @@ mutants! {
     /// A release assumes that an extend without an answer may still arrive.
     UnansweredExtendForgotten:
         edit(COMMANDS, "release_targets",
-            "if extending || self.tally.lost_extend(node) || self.of_receipt {",
-            "if (extending || self.tally.lost_extend(node)) && !mutant!(UnansweredExtendForgotten)
-                 || self.of_receipt {");
+            "if extending || may_arrive {",
+            "if extending && !mutant!(UnansweredExtendForgotten) || may_arrive {");
+
+    /// A release assumes that a second copy of an answered restore may still arrive.
+    CopyOfRestoreForgotten:
+        edit(TALLY, "restore_sent",
+            "state.may_arrive = true;",
+            "state.may_arrive |= !mutant!(CopyOfRestoreForgotten);");
 
     /// A hold that was made from a receipt does not know what is still under way.
     ReceiptKnowsEverything:
