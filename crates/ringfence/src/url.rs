@@ -3,6 +3,7 @@
 
 mod password;
 mod redis;
+mod sentinel;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,10 +12,10 @@ use std::path::PathBuf;
 
 use crate::group::Failover;
 
-#[cfg(feature = "redis")]
 pub(crate) use password::encode;
 pub use password::{with_password, without_passwords};
 use redis::{parse_redis, split_authority};
+use sentinel::{parse_sentinel, split_list};
 
 /// One node, as its URL describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +53,19 @@ pub struct RedisUrl {
     pub eviction_allowed: bool,
     /// TLS, if the scheme asks for it.
     pub tls: Option<TlsFiles>,
+    /// How to log in to the Sentinels, if the address is a service behind Sentinels.
+    pub sentinel: Option<SentinelLogin>,
+}
+
+/// How to log in to the Sentinels of a group.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct SentinelLogin {
+    /// The ACL user (`?sentinel_user=`).
+    pub user: Option<String>,
+    /// The password (`?sentinel_password=`). Never shown.
+    pub password: Option<String>,
+    /// TLS, if the scheme asks for it; `?sentinel_ca=` names more trusted roots.
+    pub tls: Option<TlsFiles>,
 }
 
 /// Where a server listens.
@@ -61,6 +75,17 @@ pub enum Address {
     Tcp(String, u16),
     /// The path of a Unix socket.
     Unix(PathBuf),
+    /// The master of a service, which Sentinels name.
+    Service(Service),
+}
+
+/// A service and its Sentinels.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Service {
+    /// The name under which the Sentinels monitor the master.
+    pub service: String,
+    /// The Sentinels: host, lower case and without brackets, and port.
+    pub sentinels: Vec<(String, u16)>,
 }
 
 /// The files that a TLS connection needs beyond the system's trusted roots.
@@ -82,7 +107,7 @@ pub enum UrlError {
     /// The scheme is unknown or missing.
     #[error(
         "unknown scheme in `{0}`: expected redis://, rediss://, valkey://, valkeys://, \
-         redis+unix://, sqlite: or memory:"
+         redis+unix://, redis+sentinel://, rediss+sentinel://, sqlite: or memory:"
     )]
     Scheme(String),
     /// The host is missing.
@@ -121,6 +146,9 @@ pub enum UrlError {
     /// A percent sign without two hexadecimal digits.
     #[error("a `%` in a node's URL must be followed by two hexadecimal digits (`%25` is a `%`)")]
     Encoding,
+    /// The name of the service is missing.
+    #[error("a service is missing after `{0}`: write redis+sentinel://HOST,HOST,HOST/SERVICE")]
+    Service(&'static str),
     /// The path of a file or socket is missing.
     #[error("a path is missing after `{0}`")]
     Path(&'static str),
@@ -133,7 +161,7 @@ pub enum UrlError {
 }
 
 /// Parses a list of node URLs separated by commas. A URL without a scheme has the scheme of the
-/// first one: `redis://a,b:7000`.
+/// first one: `redis://a,b:7000`. Commas between the Sentinels of one URL do not separate nodes.
 ///
 /// # Errors
 /// If a part is unknown, ambiguous or given twice. The error never shows a password.
@@ -141,7 +169,7 @@ pub fn parse_nodes(list: &str) -> Result<Vec<NodeUrl>, UrlError> {
     refuse_cut_credentials(list)?;
     let mut nodes = Vec::new();
     let mut first_scheme = None;
-    for part in list.split(',').map(str::trim) {
+    for part in split_list(list) {
         if part.is_empty() {
             return Err(UrlError::Empty);
         }
@@ -162,7 +190,7 @@ pub fn parse_nodes(list: &str) -> Result<Vec<NodeUrl>, UrlError> {
 /// all nodes before it have a user too.
 fn refuse_cut_credentials(list: &str) -> Result<(), UrlError> {
     let mut all_before = true;
-    for part in list.split(',').map(str::trim) {
+    for part in split_list(list) {
         let credentials = part.rsplit_once('@').map(|(credentials, _)| credentials);
         let whole = |credentials: &str| all_before && credentials.contains(':');
         if Scheme::split(part).is_none() && !credentials.is_none_or(whole) {
@@ -177,10 +205,11 @@ fn check_set(nodes: &[NodeUrl]) -> Result<(), UrlError> {
     let mut seen = HashSet::new();
     for node in nodes {
         match node {
-            NodeUrl::Redis(url) if !seen.insert(&url.address) => {
-                return Err(UrlError::Twice(url.address.to_string()));
+            NodeUrl::Redis(url) => {
+                if url.address.places().any(|place| !seen.insert(place)) {
+                    return Err(UrlError::Twice(url.address.to_string()));
+                }
             }
-            NodeUrl::Redis(_) => {}
             NodeUrl::Sqlite(_) if nodes.len() > 1 => return Err(UrlError::Embedded("sqlite:")),
             NodeUrl::Memory(_) if nodes.len() > 1 => return Err(UrlError::Embedded("memory:")),
             NodeUrl::Sqlite(_) | NodeUrl::Memory(_) => {}
@@ -194,12 +223,18 @@ enum Scheme {
     Plain,
     Tls,
     Unix,
+    Sentinel,
+    TlsSentinel,
     Sqlite,
     Memory,
 }
 
 impl Scheme {
-    const KNOWN: [(&'static str, Self); 9] = [
+    const KNOWN: [(&'static str, Self); 13] = [
+        ("redis+sentinel://", Self::Sentinel),
+        ("valkey+sentinel://", Self::Sentinel),
+        ("rediss+sentinel://", Self::TlsSentinel),
+        ("valkeys+sentinel://", Self::TlsSentinel),
         ("redis+unix://", Self::Unix),
         ("valkey+unix://", Self::Unix),
         ("unix://", Self::Unix),
@@ -224,9 +259,19 @@ impl Scheme {
             Self::Plain => "redis://",
             Self::Tls => "rediss://",
             Self::Unix => "redis+unix://",
+            Self::Sentinel => "redis+sentinel://",
+            Self::TlsSentinel => "rediss+sentinel://",
             Self::Sqlite => "sqlite:",
             Self::Memory => "memory:",
         }
+    }
+
+    fn is_sentinel(self) -> bool {
+        matches!(self, Self::Sentinel | Self::TlsSentinel)
+    }
+
+    fn has_tls(self) -> bool {
+        matches!(self, Self::Tls | Self::TlsSentinel)
     }
 }
 
@@ -235,18 +280,20 @@ fn parse_node(scheme: Scheme, rest: &str) -> Result<NodeUrl, UrlError> {
         Scheme::Sqlite if rest.is_empty() => Err(UrlError::Path(scheme.prefix())),
         Scheme::Sqlite => Ok(NodeUrl::Sqlite(PathBuf::from(rest))),
         Scheme::Memory => Ok(NodeUrl::Memory(rest.to_owned())),
-        Scheme::Plain | Scheme::Tls | Scheme::Unix => {
-            parse_redis(scheme, rest)
-                .map(NodeUrl::Redis)
-                .map_err(|error| {
-                    // An `@` after the authority means that a `/` or `?` has split a password.
-                    // The error might then quote half of that password.
-                    if split_authority(rest).1.contains('@') {
-                        UrlError::Credentials
-                    } else {
-                        error
-                    }
-                })
+        Scheme::Plain | Scheme::Tls | Scheme::Unix | Scheme::Sentinel | Scheme::TlsSentinel => {
+            let parsed = match scheme.is_sentinel() {
+                true => parse_sentinel(scheme, rest),
+                false => parse_redis(scheme, rest),
+            };
+            parsed.map(NodeUrl::Redis).map_err(|error| {
+                // An `@` after the authority means that a `/` or `?` has split a password.
+                // The error might then quote half of that password.
+                if split_authority(rest).1.contains('@') {
+                    UrlError::Credentials
+                } else {
+                    error
+                }
+            })
         }
     }
 }
@@ -263,15 +310,43 @@ fn without_credentials(part: &str) -> String {
 impl RedisUrl {
     /// Whether the password would cross a network without encryption.
     pub fn exposes_password(&self) -> bool {
-        let Address::Tcp(host, _) = &self.address else {
-            return false;
+        let local = match &self.address {
+            Address::Tcp(host, _) => is_local(host),
+            Address::Unix(_) => true,
+            Address::Service(Service { sentinels, .. }) => {
+                sentinels.iter().all(|(host, _)| is_local(host))
+            }
         };
-        let ip: Result<IpAddr, _> = host.parse();
-        let local = match ip {
-            Ok(ip) => ip.to_canonical().is_loopback(),
-            Err(_) => host == "localhost" || host.ends_with(".localhost"),
+        let of_sentinels = |login: &SentinelLogin| login.password.is_some();
+        let any = self.password.is_some() || self.sentinel.as_ref().is_some_and(of_sentinels);
+        any && self.tls.is_none() && !local
+    }
+}
+
+fn is_local(host: &str) -> bool {
+    let ip: Result<IpAddr, _> = host.parse();
+    match ip {
+        Ok(ip) => ip.to_canonical().is_loopback(),
+        Err(_) => host == "localhost" || host.ends_with(".localhost"),
+    }
+}
+
+impl Address {
+    /// What two nodes must not share: the address, or for a service each of its Sentinels with its
+    /// name.
+    fn places(&self) -> impl Iterator<Item = (Option<&str>, Self)> {
+        let (service, sentinels) = match self {
+            Self::Service(Service { service, sentinels }) => {
+                (Some(service.as_str()), sentinels.as_slice())
+            }
+            Self::Tcp(..) | Self::Unix(_) => (None, [].as_slice()),
         };
-        self.password.is_some() && self.tls.is_none() && !local
+        let own = sentinels.is_empty().then(|| self.clone());
+        let sentinels = sentinels.iter().cloned();
+        let sentinels = sentinels.map(|(host, port)| Self::Tcp(host, port));
+        own.into_iter()
+            .chain(sentinels)
+            .map(move |place| (service, place))
     }
 }
 
@@ -281,6 +356,12 @@ impl fmt::Display for Address {
             Self::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
             Self::Tcp(host, port) => write!(f, "{}:{port}", host.escape_debug()),
             Self::Unix(path) => write!(f, "{}", path.display().to_string().escape_debug()),
+            Self::Service(Service { service, sentinels }) => {
+                write!(f, "{}@", service.escape_debug())?;
+                let hosts = sentinels.iter().cloned();
+                let hosts = hosts.map(|(host, port)| Self::Tcp(host, port).to_string());
+                f.write_str(&hosts.collect::<Vec<_>>().join(","))
+            }
         }
     }
 }
@@ -290,18 +371,34 @@ impl fmt::Display for RedisUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match (&self.address, &self.tls) {
             (Address::Unix(_), _) => "redis+unix://",
+            (Address::Service(_), Some(_)) => "rediss+sentinel://",
+            (Address::Service(_), None) => "redis+sentinel://",
             (_, Some(_)) => "rediss://",
             (_, None) => "redis://",
         })?;
         if let Some(user) = &self.user {
             write!(f, "{}@", user.escape_debug())?;
         }
-        write!(f, "{}", self.address)?;
+        match &self.address {
+            Address::Service(Service { service, sentinels }) => {
+                let hosts = sentinels.iter().cloned();
+                let hosts = hosts.map(|(host, port)| Address::Tcp(host, port).to_string());
+                let hosts = hosts.collect::<Vec<_>>().join(",");
+                write!(f, "{hosts}/{}", encode(service))?;
+            }
+            address => write!(f, "{address}")?,
+        }
         match (&self.address, self.db) {
             (_, 0) => Ok(()),
-            (Address::Tcp(..), db) => write!(f, "/{db}"),
+            (Address::Tcp(..) | Address::Service(_), db) => write!(f, "/{db}"),
             (Address::Unix(_), db) => write!(f, "?db={db}"),
         }
+    }
+}
+
+impl fmt::Debug for SentinelLogin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SentinelLogin({:?})", self.user)
     }
 }
 

@@ -88,6 +88,11 @@ pub enum TroubleKind {
     Database,
     /// Another of the given nodes is the same server.
     Duplicate,
+    /// The Sentinels of the URL cannot confirm a master: they do not know the service, are no
+    /// Sentinels, or are too few of their group.
+    Sentinel,
+    /// No majority of the Sentinels confirms a master at present.
+    Unconfirmed,
     /// Any other error that the server reported.
     Other,
 }
@@ -114,7 +119,7 @@ impl Trouble {
     pub fn is_misconfiguration(&self) -> bool {
         use TroubleKind::{
             Cluster, Database, Denied, Duplicate, Evicts, ForeignType, Garbage, Group, NotDurable,
-            Replica, Version,
+            Replica, Sentinel, Version,
         };
         matches!(
             self.kind,
@@ -128,6 +133,7 @@ impl Trouble {
                 | ForeignType
                 | Database
                 | Duplicate
+                | Sentinel
                 | Garbage
         )
     }

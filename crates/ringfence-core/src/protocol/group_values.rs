@@ -21,9 +21,23 @@ pub struct ExplicitValues {
     pub stale_master: Option<Duration>,
     /// Within which time the reply of a grant must be read (`D`).
     pub reply_within: Option<Duration>,
+    /// Whether a node is found through Sentinels, which has a default of its own.
+    pub sentinels: bool,
 }
 
 impl ExplicitValues {
+    /// The values of a new group of `nodes` nodes: the explicit ones and the defaults.
+    pub fn of_new_group(&self, nodes: usize) -> Group {
+        let defaults = Group::new(nodes);
+        self.over(match self.sentinels {
+            true => Group {
+                stale_master: Group::STALE_MASTER_SENTINEL,
+                ..defaults
+            },
+            false => defaults,
+        })
+    }
+
     /// `group`, with the explicit values in place of its own.
     pub fn over(&self, group: Group) -> Group {
         Group {
@@ -61,7 +75,7 @@ impl ExplicitValues {
     /// The values that most nodes report. On a tie the explicit values and defaults win, else the
     /// earlier node's. A node with other values refuses the client, with an error that names both.
     fn most_reported(&self, mut reported: Vec<Group>, nodes: usize) -> Group {
-        let own = self.over(Group::new(nodes));
+        let own = self.of_new_group(nodes);
         reported.retain(|group| group.check().is_ok());
         let count = |group: &Group| reported.iter().filter(|other| *other == group).count();
         let most = reported.iter().rev();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::entropy::Entropy;
-use crate::group::{Failover, Group};
+use crate::group::Failover;
 use crate::node::Node;
 use crate::node::memory::MemoryNode;
 use crate::observation::{Observation, Observed};
@@ -186,7 +186,7 @@ impl Builder {
         let quarantines: Vec<bool> = members.iter().map(|member| member.quarantines).collect();
         let nodes: Vec<_> = members.into_iter().map(|member| member.node).collect();
         let names: Vec<String> = nodes.iter().map(|node| node.name().to_owned()).collect();
-        let group = settings.wishes.over(Group::new(nodes.len()));
+        let group = settings.wishes.of_new_group(nodes.len());
         let mut cluster = Cluster::new(&group, settings.drift, &quarantines);
         for (node, _) in nodes
             .iter()

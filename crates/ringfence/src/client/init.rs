@@ -43,7 +43,7 @@ impl Builder {
         let answers = all_answer(&locks, force).await?;
         let wishes = &locks.shared.settings.wishes;
         if force {
-            let group = wishes.over(Group::new(answers.len()));
+            let group = wishes.of_new_group(answers.len());
             let refusals = ask(&locks, InitMode::Check, group).await;
             agreed(&locks, InitMode::Force, group).await?;
             let overridden = refused(&locks, &refusals);

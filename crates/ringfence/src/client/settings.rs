@@ -51,8 +51,9 @@ impl Builder {
             failover: self.explicit_failover()?,
             stale_master: self.stale_master,
             reply_within: self.reply_within,
+            sentinels: self.has_sentinels(),
         };
-        check_group(&wishes.over(Group::new(1)))?;
+        check_group(&wishes.of_new_group(1))?;
         if self.node_timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Err(ConfigError::NodeTimeoutZero);
         }
@@ -66,6 +67,14 @@ impl Builder {
         };
         settings.check_ttl(settings.ttl, TTL_MAX)?;
         Ok(settings)
+    }
+
+    fn has_sentinels(&self) -> bool {
+        let urls = self.urls.as_deref().map(parse_nodes);
+        let urls = urls.and_then(Result::ok).unwrap_or_default();
+        let mut urls = urls.iter();
+        urls.any(|url| matches!(url, NodeUrl::Redis(url) if url.sentinel.is_some()))
+            || self.given.iter().any(|node| node.needs_confirmation())
     }
 
     /// The failover level that the URL of the only node sets, or the builder.

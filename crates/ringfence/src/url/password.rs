@@ -1,6 +1,6 @@
 //! Removes passwords from a list of node URLs, or adds one. The other parts stay as written.
 
-use super::{Scheme, UrlError, parse_nodes, split_authority};
+use super::{Scheme, UrlError, parse_nodes, split_authority, split_list};
 
 /// The list without its passwords. The users stay.
 ///
@@ -12,7 +12,10 @@ pub fn without_passwords(list: &str) -> Result<String, UrlError> {
         server.password = None;
         let kept = server.query.split('&').filter(|pair| {
             let (name, _) = pair.split_once('=').unwrap_or((pair, ""));
-            name != "pass" || server.scheme != Scheme::Unix
+            match server.scheme {
+                Scheme::Unix => name != "pass",
+                scheme => !scheme.is_sentinel() || name != "sentinel_password",
+            }
         });
         server.query = kept.collect::<Vec<_>>().join("&");
     }))
@@ -54,7 +57,7 @@ struct Pieces {
 /// `list`, with `change` applied to every server.
 fn each_server(list: &str, mut change: impl FnMut(&mut Pieces)) -> String {
     let mut first_scheme = None;
-    let parts = list.split(',').map(str::trim).map(|part| {
+    let parts = split_list(list).map(|part| {
         let found = Scheme::split(part);
         let (scheme, rest) = found.unwrap_or((first_scheme.unwrap_or(Scheme::Plain), part));
         first_scheme.get_or_insert(scheme);
@@ -141,6 +144,10 @@ mod tests {
             ("redis+unix:///s?pass=secret", "redis+unix:///s"),
             ("unix:///s?db=1&pass=secret&user=u", "unix:///s?db=1&user=u"),
             ("redis+unix://u:secret@/s?db=1", "redis+unix://u@/s?db=1"),
+            (
+                "redis+sentinel://u:secret@a,b:7/s/2?sentinel_password=x&sentinel_user=w,redis://:y@c",
+                "redis+sentinel://u@a,b:7/s/2?sentinel_user=w,redis://c",
+            ),
             ("sqlite:/a:b@c", "sqlite:/a:b@c"),
             ("memory:x", "memory:x"),
         ] {

@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use super::{Address, RedisUrl, Scheme, TlsFiles, UrlError};
+use super::{Address, RedisUrl, Scheme, SentinelLogin, TlsFiles, UrlError};
 use crate::group::Failover;
 
 /// The port of a URL that names none.
@@ -25,32 +25,42 @@ pub(super) fn parse_redis(scheme: Scheme, rest: &str) -> Result<RedisUrl, UrlErr
     let (address, db) = if scheme == Scheme::Unix {
         (parse_socket(host, path)?, None)
     } else {
-        let address = parse_host(scheme, host)?;
+        let address = parse_host(scheme, host, DEFAULT_PORT)?;
         let db = parse_path_db(path, &address)?;
         (address, db)
     };
-    let (user, password) = match credentials.split_once(':') {
-        Some((user, password)) => (decode(user)?, Some(decode(password)?)),
-        None => (decode(credentials)?, None),
-    };
-    let mut url = RedisUrl {
-        address,
-        user: (!user.is_empty()).then_some(user),
-        password,
-        db: 0,
-        quarantine: true,
-        failover: None,
-        durable: false,
-        eviction_allowed: false,
-        tls: (scheme == Scheme::Tls).then(TlsFiles::default),
-    };
+    let mut url = RedisUrl::new(scheme, address, credentials)?;
     url.read_parameters(scheme, query, db)?;
     Ok(url)
 }
 
 impl RedisUrl {
+    /// A server at `address`, without parameters.
+    pub(super) fn new(
+        scheme: Scheme,
+        address: Address,
+        credentials: &str,
+    ) -> Result<Self, UrlError> {
+        let (user, password) = match credentials.split_once(':') {
+            Some((user, password)) => (decode(user)?, Some(decode(password)?)),
+            None => (decode(credentials)?, None),
+        };
+        Ok(Self {
+            address,
+            user: (!user.is_empty()).then_some(user),
+            password,
+            db: 0,
+            quarantine: true,
+            failover: None,
+            durable: false,
+            eviction_allowed: false,
+            tls: scheme.has_tls().then(TlsFiles::default),
+            sentinel: None,
+        })
+    }
+
     /// Reads the parameters after the `?`. `db`: the database in the path, if there is one.
-    fn read_parameters(
+    pub(super) fn read_parameters(
         &mut self,
         scheme: Scheme,
         query: &str,
@@ -60,6 +70,9 @@ impl RedisUrl {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let value = decode(value)?;
+            if self.read_sentinel_parameter(name, &value) {
+                continue;
+            }
             match (name, &mut self.tls) {
                 ("db", _) => {
                     let given = value.parse().map_err(|_| self.bad_db())?;
@@ -129,6 +142,25 @@ impl RedisUrl {
         Ok(())
     }
 
+    /// Reads a parameter of the Sentinels. Returns false if it is none, or there are no Sentinels.
+    fn read_sentinel_parameter(&mut self, name: &str, value: &str) -> bool {
+        let Some(SentinelLogin {
+            user,
+            password,
+            tls,
+        }) = &mut self.sentinel
+        else {
+            return false;
+        };
+        match (name, tls) {
+            ("sentinel_user" | "sentinel_username", _) => *user = Some(value.to_owned()),
+            ("sentinel_password", _) => *password = Some(value.to_owned()),
+            ("sentinel_ca", Some(tls)) => tls.ca = Some(value.into()),
+            _ => return false,
+        }
+        true
+    }
+
     /// Whether `value` is the first of two words. Any other value than the two is an error.
     fn flag(
         &self,
@@ -175,7 +207,11 @@ fn parse_socket(host: &str, path: &str) -> Result<Address, UrlError> {
     Ok(Address::Unix(path.into()))
 }
 
-fn parse_host(scheme: Scheme, text: &str) -> Result<Address, UrlError> {
+pub(super) fn parse_host(
+    scheme: Scheme,
+    text: &str,
+    default_port: u16,
+) -> Result<Address, UrlError> {
     let (host, port) = if let Some(bracketed) = text.strip_prefix('[') {
         let (host, port) = bracketed
             .split_once(']')
@@ -198,7 +234,7 @@ fn parse_host(scheme: Scheme, text: &str) -> Result<Address, UrlError> {
         return Err(UrlError::Host(scheme.prefix()));
     }
     let port = match port {
-        None => DEFAULT_PORT,
+        None => default_port,
         Some(port) => match port.parse() {
             Ok(port) if port != 0 => port,
             // Do not show the text: in `redis://user:pa,ss@host` it is half of a password.
@@ -219,7 +255,7 @@ fn parse_path_db(path: &str, address: &Address) -> Result<Option<u32>, UrlError>
 }
 
 /// Decodes percent-encoding.
-fn decode(text: &str) -> Result<String, UrlError> {
+pub(super) fn decode(text: &str) -> Result<String, UrlError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, tail)) = rest.split_first() {

@@ -11,14 +11,15 @@ use crate::message::Standing;
 use crate::node::{
     Birth, ClockSample, Identity, Keys, NodeClock, ServerExamination, Trouble, TroubleKind, Voting,
 };
-use crate::protocol::{Cluster, Drift};
-use crate::url::RedisUrl;
+use crate::protocol::{Cluster, Drift, MasterAddress};
+use crate::url::{Address, RedisUrl, Service};
 
 use super::access::rights::{self, EvalCommand};
 use super::handshake::born::BirthRecord;
 use super::handshake::server::{BORN_ANSWER, Server, UrlOptions, ask_config, clock_us, questions};
 use super::key::BORN_KEY;
 use super::report::{Reporter, quote};
+use super::sentinel::{self, Sentinels};
 use super::transport::connection::Connection;
 use super::transport::dial::Dial;
 use super::transport::wake_listeners::WakeListeners;
@@ -71,7 +72,12 @@ impl Examiner {
             self.reporter.trouble(TroubleKind::Other, what)
         })?;
         let listeners = Arc::new(WakeListeners::default());
-        let mut connection = self.bounded(dial.connect(&listeners)).await?;
+        let master = match &self.url.address {
+            Address::Service(service) => Some(self.find_master(service).await?),
+            Address::Tcp(..) | Address::Unix(_) => None,
+        };
+        let connecting = dial.connect(master.as_ref(), &listeners);
+        let mut connection = self.bounded(connecting).await?;
         let (mut answers, rights) = self.ask(&mut connection, name).await?;
         // Rights that are not known to be denied are tried.
         let may = |found: fn(&rights::FoundRights) -> bool| rights.as_ref().map_or(true, found);
@@ -113,6 +119,21 @@ impl Examiner {
             eviction_allowed: options.eviction_allowed,
             said_durable: options.said_durable,
         })
+    }
+
+    /// The master that a majority of the Sentinels names.
+    async fn find_master(&self, service: &Service) -> Result<MasterAddress, Trouble> {
+        let login = self.url.sentinel.clone().unwrap_or_default();
+        let sentinels = Sentinels::of(service, &login, self.clock.clone()).map_err(|error| {
+            let what = format!("cannot be tried: {error}");
+            self.reporter.trouble(TroubleKind::Other, what)
+        })?;
+        let sentinels = Arc::new(sentinels);
+        // Ends with the Sentinels.
+        tokio::spawn(sentinel::run(&sentinels));
+        let confirmed = sentinels.confirm(self.clock.now()).await;
+        let confirmed = confirmed.map_err(|error| error.trouble().clone())?;
+        Ok(confirmed.address)
     }
 
     /// Asks for the state of the server and the rights of our user.

@@ -2,6 +2,7 @@
 //! calls and completes them, and starts again when the connection is lost. All waiting calls go out
 //! as one batch.
 
+mod confirming;
 mod connecting;
 mod flushing;
 mod watching;
@@ -27,6 +28,8 @@ use super::transport::backoff::Backoff;
 use super::transport::connection_set::FlushFlag;
 use super::transport::limits::BATCH_MAX_MEMORY;
 
+use self::confirming::Confirming;
+
 /// How often the link checks whether a server has stopped answering.
 const TICK: Duration = Duration::from_millis(100);
 /// How often the link yields to other tasks before it sends a batch, if there are several callers:
@@ -41,6 +44,7 @@ pub(super) struct Link {
     queue: WorkQueue,
     backoff: Backoff,
     watch: ServerWatch,
+    confirming: Confirming,
     flush: Arc<FlushFlag>,
     /// Where the connection is left when the tokio runtime ends.
     detached: Arc<Mutex<Option<DetachedConnection>>>,
@@ -70,6 +74,7 @@ impl Link {
         detached: Arc<Mutex<Option<DetachedConnection>>>,
     ) -> Self {
         Self {
+            confirming: Confirming::new(maker.handshake.sentinels.clone()),
             maker,
             queue,
             backoff: Backoff::new(seed),
@@ -112,9 +117,7 @@ impl Link {
             let rest = self.rest(began, trouble.is_none(), &failure);
             // After a lost connection, calls wait a moment for the next one. After a failed
             // attempt, and during the backoff, they are answered at once.
-            if (trouble.is_some() || !rest.is_zero())
-                && !self.queue.refuse_during(rest, &failure).await
-            {
+            if (trouble.is_some() || !rest.is_zero()) && !self.rest_during(rest, &failure).await {
                 return;
             }
         }
@@ -147,6 +150,7 @@ impl Link {
         if let Ok(membership) = &session.membership {
             self.watch.begin(membership.seen_at);
         }
+        self.confirming.begin(session);
         self.subscribe(&mut in_flight, session);
         loop {
             if in_flight.is_empty()
@@ -166,11 +170,17 @@ impl Link {
                 answers = session.connection.answers() => {
                     self.land(&mut in_flight, answers, session, &mut pending_end)
                 }
-                work = self.queue.next(), if pending_end.is_none() && in_flight.has_room() => {
+                work = self.queue.next(), if pending_end.is_none()
+                    && in_flight.has_room() && !self.confirming.is_waiting() =>
+                {
                     if matches!(work, Some(Work::Call(_))) {
                         self.gather(&in_flight).await;
                     }
                     pending_end = self.take(work, &mut in_flight, session, &mut look);
+                    None
+                }
+                () = self.confirming.news() => {
+                    self.handle_news(&mut pending_end);
                     None
                 }
                 _ = look.tick(), if self.watch.is_on() && pending_end.is_none() => {
@@ -205,6 +215,11 @@ impl Link {
             Some(Work::Control(control)) => Some(SessionEnd::Control(control)),
             Some(Work::Listen) => {
                 self.subscribe(in_flight, session);
+                None
+            }
+            // Until the Sentinels have answered.
+            Some(Work::Call(call)) if self.must_wait() => {
+                self.queue.put_back(Work::Call(call));
                 None
             }
             Some(Work::Call(call)) => {
@@ -314,6 +329,8 @@ impl Link {
         } else if session.connection.may_only_look() && call.request.op != Op::Inspect {
             Some(reporter.may_only_look(&call.request))
         } else if let Err(trouble) = &session.membership {
+            Some(trouble.clone())
+        } else if let Some(trouble) = self.confirming.refusal(&call.request.op) {
             Some(trouble.clone())
         } else if call.request.claims.len() != 1 && call.request.op.is_plain() {
             trouble(

@@ -19,9 +19,11 @@ pub mod fuzz_inputs;
 mod handshake;
 mod report;
 mod scripts;
+mod sentinel;
 mod transport;
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc;
@@ -30,7 +32,7 @@ use crate::client::ConnectError;
 use crate::clock::Clock;
 use crate::entropy::Entropy;
 use crate::node::Tier;
-use crate::url::RedisUrl;
+use crate::url::{Address, RedisUrl};
 
 use self::detached::DetachedConnection;
 use self::handshake::Handshake;
@@ -38,6 +40,7 @@ use self::handshake::server::UrlOptions;
 use self::link::Link;
 use self::queue::{Work, WorkQueue};
 use self::report::Reporter;
+use self::sentinel::Sentinels;
 use self::session_maker::SessionMaker;
 use self::transport::connection_set::{ConnectionSet, ConnectionTask, FlushFlag};
 use self::transport::dial::Dial;
@@ -59,6 +62,8 @@ pub struct RedisNode {
     detached: Arc<Mutex<Option<DetachedConnection>>>,
     listeners: Arc<WakeListeners>,
     tier: Arc<Mutex<Option<Tier>>>,
+    /// The Sentinels that name the server, if its URL has any.
+    sentinels: Option<Arc<Sentinels>>,
 }
 
 impl RedisNode {
@@ -78,7 +83,16 @@ impl RedisNode {
         let dial = Dial::url(&url)?;
         let name = url.address.to_string();
         let reporter = Reporter::new(&name, url.user.as_deref(), url.password.as_deref());
-        Ok(Self::with_link(dial, name, reporter, options, clock))
+        let sentinels = match &url.address {
+            Address::Service(service) => {
+                let login = url.sentinel.clone().unwrap_or_default();
+                Some(Arc::new(Sentinels::of(service, &login, clock.clone())?))
+            }
+            Address::Tcp(..) | Address::Unix(_) => None,
+        };
+        Ok(Self::with_link(
+            dial, name, reporter, options, clock, sentinels,
+        ))
     }
 
     /// The nodes that `urls` name, as [`RedisNode::connect`] makes them, with one task for all
@@ -113,7 +127,7 @@ impl RedisNode {
         let settings = client.get_connection_info().redis_settings();
         let reporter = Reporter::new(name, settings.username(), settings.password());
         let dial = Dial::client(client)?;
-        let prepared = Self::with_link(dial, name.to_owned(), reporter, options, clock);
+        let prepared = Self::with_link(dial, name.to_owned(), reporter, options, clock, None);
         Ok(start([prepared])?.remove(0))
     }
 
@@ -124,6 +138,7 @@ impl RedisNode {
         reporter: Reporter,
         options: UrlOptions,
         clock: Clock,
+        sentinels: Option<Arc<Sentinels>>,
     ) -> PreparedNode {
         let name: Arc<str> = name.into();
         let (work, arriving) = mpsc::unbounded_channel();
@@ -132,6 +147,7 @@ impl RedisNode {
             reporter,
             options,
             clock: clock.clone(),
+            sentinels: sentinels.clone(),
         };
         let listeners = Arc::new(WakeListeners::new(clock));
         let tier = Arc::default();
@@ -149,6 +165,7 @@ impl RedisNode {
             Arc::clone(&flush),
             Arc::clone(&detached),
         );
+        let asking = sentinels.as_ref().map(sentinel::run);
         let node = move |member| Self {
             name,
             work,
@@ -156,11 +173,13 @@ impl RedisNode {
             detached,
             listeners,
             tier,
+            sentinels,
         };
         PreparedNode {
             node: Box::new(node),
             link,
             flush,
+            asking: asking.map(|asking| Box::pin(asking) as Asking),
         }
     }
 }
@@ -170,11 +189,19 @@ struct PreparedNode {
     node: Box<dyn FnOnce(Arc<ConnectionTask>) -> RedisNode>,
     link: Link,
     flush: Arc<FlushFlag>,
+    asking: Option<Asking>,
 }
+
+/// Asks the Sentinels of a node.
+type Asking = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Starts the links of `prepared` in one task.
 fn start(prepared: impl IntoIterator<Item = PreparedNode>) -> Result<Vec<RedisNode>, ConnectError> {
     let runtime = runtime()?;
+    let mut prepared: Vec<PreparedNode> = prepared.into_iter().collect();
+    for asking in prepared.iter_mut().filter_map(|one| one.asking.take()) {
+        runtime.spawn(asking);
+    }
     let (nodes, links): (Vec<_>, Vec<_>) = prepared
         .into_iter()
         .map(|one| (one.node, (one.link.run(), one.flush)))

@@ -13,7 +13,8 @@ use crate::clock::Clock;
 use crate::group::Group;
 use crate::node::backlog::{Backlog, Urgency};
 use crate::node::{
-    Call, CallError, Completion, Facts, Hear, InitMode, Node, Tier, Trouble, TroubleKind,
+    Call, CallError, Completion, Confirmation, Facts, Hear, InitMode, Node, Tier, Trouble,
+    TroubleKind,
 };
 use crate::time::Timestamp;
 
@@ -46,11 +47,22 @@ impl Node for RedisNode {
         *self.tier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn needs_confirmation(&self) -> bool {
+        self.sentinels.is_some()
+    }
+
+    fn confirmation(&self) -> Option<Confirmation> {
+        self.sentinels.as_ref()?.confirmation()
+    }
+
     fn probe(&self, done: Completion<Facts>) {
         self.enqueue(Work::Control(Control::Probe(done)));
     }
 
     fn join(&self, group: Group, done: Completion<Facts>) {
+        if let Some(sentinels) = &self.sentinels {
+            sentinels.adopt(&group);
+        }
         self.enqueue(Work::Control(Control::Join(group, done)));
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::group::Group;
 use crate::node::{CallError, Facts, InitMode, Tier, TroubleKind};
+use crate::protocol::MasterAddress;
 
 use super::handshake::Handshake;
 use super::handshake::search::{SEARCH_MAX, SEARCH_STEP};
@@ -35,9 +36,15 @@ impl SessionMaker {
         group: Option<Group>,
     ) -> Result<Session, CallError> {
         let reporter = &self.handshake.reporter;
+        let master = match &self.handshake.sentinels {
+            Some(sentinels) => Some(sentinels.confirm(self.handshake.clock.now()).await?.address),
+            None => None,
+        };
+        let kept = kept.filter(|connection| leads_to(connection, master.as_ref()));
+        let connecting = self.dial.connect(master.as_ref(), &self.listeners);
         let mut connection = match kept {
             Some(connection) => connection,
-            None => match tokio::time::timeout(STEP, self.dial.connect(&self.listeners)).await {
+            None => match tokio::time::timeout(STEP, connecting).await {
                 Ok(Ok(connection)) => connection,
                 Ok(Err(error)) => {
                     let trouble = reporter.connection(&error);
@@ -153,5 +160,14 @@ impl SessionMaker {
                 Err(CallError::Unknown(trouble))
             }
         }
+    }
+}
+
+/// Whether `connection` leads to the master that the Sentinels name, if they name one.
+fn leads_to(connection: &Connection, master: Option<&MasterAddress>) -> bool {
+    match (&connection.master, master) {
+        (Some(own), Some(master)) => own.is_same(master),
+        (None, None) => true,
+        _ => false,
     }
 }

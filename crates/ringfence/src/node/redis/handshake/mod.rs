@@ -8,6 +8,8 @@ mod init;
 pub(crate) mod search;
 pub(crate) mod server;
 
+use std::sync::Arc;
+
 use redis::{RedisError, Value};
 
 use crate::clock::Clock;
@@ -26,14 +28,18 @@ use crate::node::redis::key::BORN_KEY;
 use crate::node::redis::reply::{Fields, MalformedReply, NUMBER_MAX_BYTES};
 use crate::node::redis::report::Reporter;
 use crate::node::redis::scripts::SCRIPTS;
+use crate::node::redis::sentinel::Sentinels;
 use crate::node::redis::session::Membership;
 use crate::node::redis::transport::connection::Connection;
+use crate::protocol::MasterAddress;
 
 /// The handshake with one node.
 pub(crate) struct Handshake {
     pub(crate) reporter: Reporter,
     pub(crate) options: UrlOptions,
     pub(crate) clock: Clock,
+    /// The Sentinels that name the server, if its URL has any.
+    pub(crate) sentinels: Option<Arc<Sentinels>>,
 }
 
 impl Handshake {
@@ -79,7 +85,10 @@ impl Handshake {
         if refuse_config(&answers) {
             connection.refuse_config();
         }
-        let server = Server::read(answers, &self.reporter, self.options)?;
+        let server = Server::read(answers, &self.reporter, self.options);
+        let mut server = server.map_err(|error| self.demoted(error))?;
+        let master = connection.master.clone();
+        self.ask_sentinels(master.as_ref(), &mut server).await?;
         if server.replication_id.is_none() {
             let node = &self.reporter.node;
             tracing::debug!(
@@ -88,6 +97,46 @@ impl Handshake {
             );
         }
         Ok(server)
+    }
+
+    /// Has a majority of the Sentinels confirm that `server`, which was examined before, is the
+    /// master. So a birth is written only to a master that a majority names.
+    async fn ask_sentinels(
+        &self,
+        master: Option<&MasterAddress>,
+        server: &mut Server,
+    ) -> Result<(), CallError> {
+        let (Some(sentinels), Some(master)) = (&self.sentinels, master) else {
+            return Ok(());
+        };
+        let born = server.born.as_deref().map(BirthRecord::parse);
+        if let Some(Ok(born)) = born {
+            sentinels.note_recorded(born.sentinels);
+        }
+        let confirmed = sentinels.confirm(self.clock.now()).await?;
+        if !confirmed.address.is_same(master) {
+            let what = format!("moved to {} during the handshake", confirmed.address);
+            let trouble = self.reporter.trouble(TroubleKind::Unconfirmed, what);
+            return Err(CallError::NotSent(trouble));
+        }
+        server.epoch = Some(confirmed.epoch);
+        server.sentinels = confirmed.sentinels;
+        Ok(())
+    }
+
+    /// A server that Sentinels name and that is a replica: a failover is in progress. Waiting
+    /// helps.
+    fn demoted(&self, error: CallError) -> CallError {
+        match error {
+            CallError::Refused(trouble)
+                if self.sentinels.is_some() && trouble.kind == TroubleKind::Replica =>
+            {
+                let what = "has a master that is a replica by now; a failover is in progress";
+                let trouble = self.reporter.trouble(TroubleKind::Unconfirmed, what);
+                CallError::NotSent(trouble)
+            }
+            error => error,
+        }
     }
 
     /// Makes the node a member of `group`, unless it belongs to another. `seen` is its state, read

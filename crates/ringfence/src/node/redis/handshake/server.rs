@@ -33,7 +33,7 @@ impl UrlOptions {
             no_quarantine: !url.quarantine,
             eviction_allowed: url.eviction_allowed,
             said_durable: url.durable,
-            sentinels: false,
+            sentinels: url.sentinel.is_some(),
         }
     }
 }
@@ -159,7 +159,15 @@ impl Server {
         if !is_id(run_id) || run_id.len() < RUN_ID_MIN_CHARS {
             return Err(garbage());
         }
-        let born = read_born(born, reporter)?;
+        let role = role(&server, &replication);
+        // A Sentinel knows neither of both commands.
+        let (born, clock_us) = match role {
+            Role::Sentinel => (None, 0),
+            _ => {
+                let clock_us = clock_us(&time).ok_or_else(garbage)?;
+                (read_born(born, reporter)?, clock_us)
+            }
+        };
         let on_disk = on_disk(&persistence, [&appendfsync, &not_on_rewrite]);
         let has_replicas = replication.has_replicas();
         let memory = memory.memory();
@@ -168,7 +176,7 @@ impl Server {
             replication_id: replication.replication_id().map(str::to_owned),
             backlog_ttl_s: setting(&backlog_ttl).and_then(|value| value.parse().ok()),
             version: version(&server),
-            role: role(&server, &replication),
+            role,
             loading: persistence.get("loading") == Some("1"),
             on_disk,
             has_replicas,
@@ -182,7 +190,7 @@ impl Server {
             evicts: memory.evicts(),
             memory,
             born,
-            clock_us: clock_us(&time).ok_or_else(garbage)?,
+            clock_us,
             epoch: None,
             sentinels: 0,
         })
@@ -259,8 +267,10 @@ impl Server {
                 "runs in cluster mode; locks need independent masters".to_owned(),
             )),
             Role::Sentinel => Some((
-                TroubleKind::Other,
-                "is a Sentinel and keeps no data; name the masters themselves".to_owned(),
+                TroubleKind::Sentinel,
+                "is a Sentinel and keeps no data; use redis+sentinel://HOST,HOST,HOST/SERVICE with \
+                 all Sentinels, or name the masters themselves"
+                    .to_owned(),
             )),
             Role::Replica(_) => Some((
                 TroubleKind::Replica,

@@ -20,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::node::redis::access::rights::Allowed;
 use crate::node::redis::command::{Command, ScriptForm, ScriptTerms};
+use crate::protocol::MasterAddress;
 
 use super::library::Library;
 use super::limits::{BATCH_MAX_MEMORY, Excess, PUSH_COST, READ_COST, TURN_BYTES};
@@ -38,6 +39,8 @@ pub(crate) struct Connection {
     /// The rights of our user, once they were asked for. Every refused command is an entry in the
     /// server's ACL LOG.
     pub(crate) allowed: Option<Allowed>,
+    /// The master that it leads to, if Sentinels named it.
+    pub(crate) master: Option<MasterAddress>,
 }
 
 /// What reads and writes the bytes.
@@ -53,6 +56,7 @@ impl Connection {
         Self {
             bytes,
             allowed: None,
+            master: None,
         }
     }
 

@@ -12,7 +12,8 @@ use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 use tokio_rustls::TlsConnector;
 
-use crate::url::{Address, RedisUrl, TlsFiles};
+use crate::protocol::MasterAddress;
+use crate::url::{Address, RedisUrl, SentinelLogin, TlsFiles};
 
 use super::connection::{Bytes, Connection, Wire};
 use super::library::{Library, Pushes};
@@ -48,6 +49,29 @@ impl Dial {
         Ok(Self::Ourselves {
             address: url.address.clone(),
             tls: url.tls.as_ref().map(tls::connector).transpose()?,
+            login,
+        })
+    }
+
+    /// Connects to the Sentinel at `host` and `port`.
+    ///
+    /// # Errors
+    /// If the TLS files cannot be used.
+    pub(crate) fn sentinel(
+        host: &str,
+        port: u16,
+        access: &SentinelLogin,
+    ) -> Result<Self, TlsError> {
+        let mut login = RedisConnectionInfo::default();
+        if let Some(user) = &access.user {
+            login = login.set_username(user);
+        }
+        if let Some(password) = &access.password {
+            login = login.set_password(password);
+        }
+        Ok(Self::Ourselves {
+            address: Address::Tcp(host.to_owned(), port),
+            tls: access.tls.as_ref().map(tls::connector).transpose()?,
             login,
         })
     }
@@ -88,15 +112,25 @@ impl Dial {
     ///
     /// Wakes are pushed over the same connection, which needs RESP3. A server without RESP3 sends
     /// none.
-    pub(crate) async fn connect(&self, listeners: &Arc<WakeListeners>) -> RedisResult<Connection> {
-        match self.connect_with(Some(listeners)).await {
-            Err(error) if cannot_push(&error) => self.connect_with(None).await,
+    /// `master`: the server that the Sentinels name, for a service.
+    pub(crate) async fn connect(
+        &self,
+        master: Option<&MasterAddress>,
+        listeners: &Arc<WakeListeners>,
+    ) -> RedisResult<Connection> {
+        match self.connect_with(master, Some(listeners)).await {
+            Err(error) if cannot_push(&error) => self.connect_with(master, None).await,
             outcome => outcome,
         }
+        .map(|mut connection| {
+            connection.master = master.cloned();
+            connection
+        })
     }
 
     async fn connect_with(
         &self,
+        master: Option<&MasterAddress>,
         listeners: Option<&Arc<WakeListeners>>,
     ) -> RedisResult<Connection> {
         match self {
@@ -104,26 +138,25 @@ impl Dial {
                 address,
                 tls,
                 login,
-            } => match address {
-                Address::Tcp(host, port) => {
-                    let stream = TcpStream::connect((host.as_str(), *port)).await?;
-                    // Our batches are complete: waiting for more to send would only delay them.
-                    stream.set_nodelay(true)?;
-                    match tls {
-                        None => log_in(stream, login, listeners).await,
-                        Some(tls) => {
-                            let server = ServerName::try_from(host.clone())?;
-                            let stream = tls.connect(server, stream).await?;
-                            log_in(stream, login, listeners).await
-                        }
-                    }
+            } => match (address, master) {
+                (Address::Tcp(host, port), _) => {
+                    let tls = tls.as_ref();
+                    connect_tcp(host, *port, tls, login, listeners).await
+                }
+                (Address::Service(_), Some(master)) => {
+                    let tls = tls.as_ref();
+                    connect_tcp(&master.host, master.port, tls, login, listeners).await
+                }
+                // The caller asks the Sentinels first.
+                (Address::Service(_), None) => {
+                    Err(std::io::Error::from(std::io::ErrorKind::AddrNotAvailable).into())
                 }
                 #[cfg(unix)]
-                Address::Unix(path) => {
+                (Address::Unix(path), _) => {
                     log_in(UnixStream::connect(path).await?, login, listeners).await
                 }
                 #[cfg(not(unix))]
-                Address::Unix(_) => {
+                (Address::Unix(_), _) => {
                     Err(std::io::Error::from(std::io::ErrorKind::Unsupported).into())
                 }
             },
@@ -143,6 +176,26 @@ impl Dial {
                 let library = Library::new(connection, pushes);
                 Ok(Connection::new(Bytes::Library(library)))
             }
+        }
+    }
+}
+
+async fn connect_tcp(
+    host: &str,
+    port: u16,
+    tls: Option<&TlsConnector>,
+    login: &RedisConnectionInfo,
+    listeners: Option<&Arc<WakeListeners>>,
+) -> RedisResult<Connection> {
+    let stream = TcpStream::connect((host, port)).await?;
+    // Our batches are complete: waiting for more to send would only delay them.
+    stream.set_nodelay(true)?;
+    match tls {
+        None => log_in(stream, login, listeners).await,
+        Some(tls) => {
+            let server = ServerName::try_from(host.to_owned())?;
+            let stream = tls.connect(server, stream).await?;
+            log_in(stream, login, listeners).await
         }
     }
 }

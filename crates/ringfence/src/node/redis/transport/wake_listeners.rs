@@ -22,12 +22,27 @@ pub(crate) struct WakeListeners {
     list: Mutex<Vec<(String, Arc<dyn Hear>)>>,
     allowance: Mutex<Allowance>,
     clock: Clock,
+    /// Called at every message on this channel.
+    notice: Option<(&'static str, Box<dyn Fn() + Send + Sync>)>,
 }
 
 impl WakeListeners {
     pub(crate) fn new(clock: Clock) -> Self {
         Self {
             clock,
+            ..Self::default()
+        }
+    }
+
+    /// Calls `notice` at every message on `channel`.
+    pub(crate) fn noticing(
+        clock: Clock,
+        channel: &'static str,
+        notice: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            clock,
+            notice: Some((channel, Box::new(notice))),
             ..Self::default()
         }
     }
@@ -61,6 +76,11 @@ impl WakeListeners {
     pub(crate) fn receive(&self, push: &PushInfo, bytes: usize, calls: u32) -> Result<(), Excess> {
         let now = self.clock.now();
         self.allowance().charge(bytes, calls, now)?;
+        if let Some((channel, notice)) = &self.notice
+            && is_message_on(push, channel)
+        {
+            notice();
+        }
         let Some((client, wake)) = wake(push) else {
             return Ok(());
         };
@@ -86,6 +106,12 @@ impl WakeListeners {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn is_message_on(push: &PushInfo, channel: &str) -> bool {
+    let found = push.data.first();
+    let same = matches!(found, Some(Value::BulkString(found)) if found == channel.as_bytes());
+    push.kind == PushKind::Message && same
 }
 
 /// Reads the channel `ringfence:wake:CLIENT` and the message `AFTER_MS CLIENT.NUMBER`, followed by

@@ -1,0 +1,45 @@
+//! Finding the master: passwords and TLS on both sides, Sentinels that cannot be reached, and a
+//! client that idles through a failover.
+
+use ringfence_testkit::{Certificates, Flavor, SentinelGroup};
+
+use crate::stage::*;
+
+#[tokio::test]
+async fn servers_and_sentinels_have_passwords_of_their_own() {
+    let builder = SentinelGroup::builder(Flavor::Valkey)
+        .replicas(0)
+        .sentinels(1);
+    let group = builder
+        .requirepass("data")
+        .sentinel_password("watch")
+        .start();
+    let locks = new_client(&group.url()).await;
+    let guard = locks.mutex("job").lock().await.unwrap();
+    assert!(has_key(group.master(), "job"));
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn servers_and_sentinels_may_require_tls() {
+    let certificates = Certificates::generate();
+    let builder = SentinelGroup::builder(Flavor::Redis)
+        .replicas(0)
+        .sentinels(1);
+    let group = builder.tls(&certificates).start();
+    let authority = certificates.authority_file();
+    let url = format!("{}?ca={}", group.url(), authority.display());
+    let locks = new_client(&url).await;
+    let guard = locks.mutex("job").lock().await.unwrap();
+    assert!(has_key(group.master(), "job"));
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_sentinel_that_cannot_be_reached_does_not_matter() {
+    let group = SentinelGroup::builder(Flavor::Redis).replicas(0).start();
+    group.sentinels()[0].kill();
+    let locks = new_client(&group.url()).await;
+    let guard = locks.mutex("job").lock().await.unwrap();
+    guard.release().await.unwrap();
+}
