@@ -34,7 +34,8 @@ pub(crate) struct Cli {
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// Lock servers, separated by commas: redis://HOST, rediss://, valkey://,
-    /// redis+unix:///PATH, or one sqlite:PATH [default: a file of this user]
+    /// redis+unix:///PATH, redis+sentinel://HOST,HOST/SERVICE, or one sqlite:PATH
+    /// [default: a file of this user]
     /// [env: RINGFENCE_NODES]
     #[arg(long, global = true, value_name = "URLS")]
     pub(crate) nodes: Option<String>,

@@ -9,6 +9,7 @@ mod diagnosis;
 mod doctor;
 mod elect;
 mod exit_codes;
+mod failover;
 mod fleet;
 mod hostile;
 mod idle;

@@ -13,7 +13,7 @@
 //! | another epoch | birth |
 //! | another replication id, and the server remembers a former one | birth: it was promoted |
 //! | another replication id, no former one, and it would still be remembered | records the new id |
-//! | another replication id, no former one, and it may be forgotten | birth |
+//! | another replication id, no former one, it may be forgotten, and no epoch is known | birth |
 //! | a replica for the first time | marks the record as replicated, permanently |
 //! | none of these | keeps the record |
 //!
@@ -103,7 +103,9 @@ pub fn judge<Id: Clone + PartialEq>(
         };
     }
     let new = now.record_after(stored);
-    let promoted = now.changed_id(stored) && (now.former_id || !now.former_id_lasts);
+    // With Sentinels the epoch tells of a promotion whose former id is forgotten.
+    let is_known = now.former_id_lasts || now.epoch.is_some();
+    let promoted = now.changed_id(stored) && (now.former_id || !is_known);
     if stored.epoch != now.epoch || promoted {
         return BirthVerdict::Birth(new);
     }

@@ -54,7 +54,7 @@ struct Member {
 
 impl Builder {
     /// The nodes, as URLs separated by commas: `redis://`, `rediss://`, `valkey://`,
-    /// `redis+unix://`, or one `sqlite:PATH` or `memory:`.
+    /// `redis+unix://`, `redis+sentinel://HOST,HOST,HOST/SERVICE`, or one `sqlite:PATH` or `memory:`.
     #[must_use]
     pub fn nodes(mut self, urls: &str) -> Self {
         self.urls = Some(urls.to_owned());

@@ -135,6 +135,21 @@ fn a_former_id_that_may_be_forgotten_is_a_birth() {
 }
 
 #[test]
+fn a_former_id_that_may_be_forgotten_is_no_birth_under_the_same_epoch() {
+    let stored = Incarnation {
+        epoch: Some(3),
+        ..stored()
+    };
+    let mut now = now();
+    (now.epoch, now.replication_id, now.former_id_lasts) = (Some(3), Some(11), false);
+    let verdict = judge(Some(&stored), &now);
+    assert!(matches!(verdict, BirthVerdict::Update(_)), "{verdict:?}");
+    now.former_id = true;
+    let verdict = judge(Some(&stored), &now);
+    assert!(matches!(verdict, BirthVerdict::Birth(_)), "{verdict:?}");
+}
+
+#[test]
 fn a_replica_removes_the_durable_mark_permanently() {
     let (stored, mut now) = durable();
     now.has_replicas = true;

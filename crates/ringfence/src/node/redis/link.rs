@@ -150,7 +150,7 @@ impl Link {
         if let Ok(membership) = &session.membership {
             self.watch.begin(membership.seen_at);
         }
-        self.confirming.begin(session);
+        self.begin_confirming(session);
         self.subscribe(&mut in_flight, session);
         loop {
             if in_flight.is_empty()

@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::group::Group;
 use crate::message::Op;
 use crate::node::{CallError, Trouble};
+use crate::protocol::MasterAddress;
 use crate::time::Timestamp;
 
 use super::{Link, SessionEnd};
@@ -29,6 +31,8 @@ pub(super) struct Confirming {
     gate: Gate,
     /// Whether the session has joined the group. If not, it takes no calls.
     joined: bool,
+    /// The master of the last session that had joined.
+    master: Option<MasterAddress>,
 }
 
 /// Whether calls may be sent.
@@ -47,11 +51,12 @@ impl Confirming {
             sentinels,
             gate: Gate::Open,
             joined: false,
+            master: None,
         }
     }
 
-    /// The link takes calls over `session`.
-    pub(super) fn begin(&mut self, session: &Session) {
+    /// The link takes calls over `session`. Returns the former master, if this is another one.
+    fn begin(&mut self, session: &Session) -> Option<MasterAddress> {
         self.gate = Gate::Open;
         self.joined = session.membership.is_ok();
         if let Some(sentinels) = &self.sentinels {
@@ -59,6 +64,9 @@ impl Confirming {
             let epoch = epoch.map(|membership| membership.standing.epoch);
             sentinels.set_session(session.connection.master.clone().zip(epoch));
         }
+        let master = session.connection.master.clone().filter(|_| self.joined)?;
+        let former = self.master.replace(master.clone());
+        former.filter(|former| !former.is_same(&master))
     }
 
     pub(super) fn is_waiting(&self) -> bool {
@@ -94,6 +102,26 @@ impl Confirming {
 }
 
 impl Link {
+    /// The link takes calls over `session`. Tells of a failover since the last session.
+    pub(super) fn begin_confirming(&mut self, session: &Session) {
+        let former = self.confirming.begin(session);
+        let (Some(former), Some(master)) = (former, &session.connection.master) else {
+            return;
+        };
+        let node = &self.maker.handshake.reporter.node;
+        tracing::info!(target: "ringfence", %node, "failover: the Sentinels name {master} as the master, before it was {former}");
+        let group = self.queue.group.unwrap_or(Group::new(1));
+        let quarantine = group.quarantine;
+        match group.nodes > 1 || group.failover.quarantines(true) {
+            true => {
+                tracing::info!(target: "ringfence", %node, "failover: holders keep their locks, {master} grants no others for {quarantine:?}");
+            }
+            false => {
+                tracing::info!(target: "ringfence", %node, "failover: {master} grants at once, because of failover={}", group.failover);
+            }
+        }
+    }
+
     /// Whether calls must wait for the Sentinels, which are asked then.
     pub(super) fn must_wait(&mut self) -> bool {
         let now = self.clock().now();
@@ -142,7 +170,7 @@ impl Link {
             }
             SessionStanding::OtherMaster(confirmed) => {
                 let (master, epoch) = (&confirmed.address, confirmed.epoch);
-                tracing::info!(target: "ringfence", %node, %master, epoch, "the Sentinels name another master");
+                tracing::debug!(target: "ringfence", %node, %master, epoch, "another server is the master; connecting to it");
                 *pending_end = Some(SessionEnd::Newborn);
             }
         }

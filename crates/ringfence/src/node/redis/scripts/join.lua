@@ -60,8 +60,9 @@ local moved = same_run and id ~= stored_id
 local replicated = was_replicated == '1' or moved or has_replicas or former_id
 local durable = lossless or synced and not replicated
 local quarantine_ms = string.match(group, '^%d+ %d+ (%d+)')
--- A backlog TTL of zero means that the server never forgets its former id.
-local remembers = backlog_ttl
+-- A backlog TTL of zero means that the server never forgets its former id. With Sentinels the epoch
+-- tells of a promotion.
+local remembers = epoch ~= '-' or backlog_ttl
   and (backlog_ttl == 0 or backlog_ttl * 1000 >= tonumber(quarantine_ms))
 
 local same_epoch = epoch == stored_epoch
