@@ -15,6 +15,7 @@ use crate::group::Failover;
 pub(crate) use password::encode;
 pub use password::{with_password, without_passwords};
 use redis::{parse_redis, split_authority};
+pub use sentinel::{SentinelLogin, Service};
 use sentinel::{parse_sentinel, split_list};
 
 /// One node, as its URL describes it.
@@ -57,17 +58,6 @@ pub struct RedisUrl {
     pub sentinel: Option<SentinelLogin>,
 }
 
-/// How to log in to the Sentinels of a group.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct SentinelLogin {
-    /// The ACL user (`?sentinel_user=`).
-    pub user: Option<String>,
-    /// The password (`?sentinel_password=`). Never shown.
-    pub password: Option<String>,
-    /// TLS, if the scheme asks for it; `?sentinel_ca=` names more trusted roots.
-    pub tls: Option<TlsFiles>,
-}
-
 /// Where a server listens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
@@ -77,15 +67,6 @@ pub enum Address {
     Unix(PathBuf),
     /// The master of a service, which Sentinels name.
     Service(Service),
-}
-
-/// A service and its Sentinels.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Service {
-    /// The name under which the Sentinels monitor the master.
-    pub service: String,
-    /// The Sentinels: host, lower case and without brackets, and port.
-    pub sentinels: Vec<(String, u16)>,
 }
 
 /// The files that a TLS connection needs beyond the system's trusted roots.
@@ -331,25 +312,6 @@ fn is_local(host: &str) -> bool {
     }
 }
 
-impl Address {
-    /// What two nodes must not share: the address, or for a service each of its Sentinels with its
-    /// name.
-    fn places(&self) -> impl Iterator<Item = (Option<&str>, Self)> {
-        let (service, sentinels) = match self {
-            Self::Service(Service { service, sentinels }) => {
-                (Some(service.as_str()), sentinels.as_slice())
-            }
-            Self::Tcp(..) | Self::Unix(_) => (None, [].as_slice()),
-        };
-        let own = sentinels.is_empty().then(|| self.clone());
-        let sentinels = sentinels.iter().cloned();
-        let sentinels = sentinels.map(|(host, port)| Self::Tcp(host, port));
-        own.into_iter()
-            .chain(sentinels)
-            .map(move |place| (service, place))
-    }
-}
-
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -393,12 +355,6 @@ impl fmt::Display for RedisUrl {
             (Address::Tcp(..) | Address::Service(_), db) => write!(f, "/{db}"),
             (Address::Unix(_), db) => write!(f, "?db={db}"),
         }
-    }
-}
-
-impl fmt::Debug for SentinelLogin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SentinelLogin({:?})", self.user)
     }
 }
 

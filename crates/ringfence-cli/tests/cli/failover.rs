@@ -10,6 +10,13 @@ fn a_command_goes_on_through_a_planned_failover_which_verbose_tells_in_two_lines
     let scene = Scene::on(&group.url());
     let init = scene.ringfence(&["init"]).output().unwrap();
     assert!(init.status.success(), "{init:?}");
+    let doctor = scene.ringfence(&["doctor"]).output().unwrap();
+    let told = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert!(doctor.status.success(), "{told}");
+    assert!(
+        told.contains("2 of 3 Sentinels") && told.contains("has 2 replicas"),
+        "{told}"
+    );
     let script = "echo $$ > $DIR/child; while [ ! -e $DIR/done ]; do sleep 0.1; done";
     let run = scene.run(&["-v", "--ttl", "30s"], script);
     scene.line("child");

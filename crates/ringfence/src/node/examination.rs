@@ -67,6 +67,50 @@ pub struct ServerExamination {
     pub eviction_allowed: bool,
     /// Whether its URL has `?durable=yes`. If the server reports otherwise, it does not vote.
     pub said_durable: bool,
+    /// The Sentinels and the replicas, if Sentinels name the server.
+    pub service: Option<ServiceExamination>,
+}
+
+/// The facts about a service behind Sentinels.
+#[derive(Debug, Clone)]
+pub struct ServiceExamination {
+    /// The master that a majority of the Sentinels names.
+    pub master: String,
+    /// The configuration epoch.
+    pub epoch: u64,
+    /// How many Sentinels the group has.
+    pub total: u32,
+    /// Each Sentinel of the URL, and its answer.
+    pub sentinels: Vec<(String, Result<SentinelWord, Trouble>)>,
+    /// The replicas of the master.
+    pub replicas: Vec<ReplicaExamination>,
+    /// How many replicas the master needs to accept writes (`min-replicas-to-write`); `None` if
+    /// that is not known.
+    pub least_replicas: Option<u64>,
+}
+
+/// What one Sentinel says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SentinelWord {
+    /// The master that it names.
+    pub master: String,
+    /// Its configuration epoch.
+    pub epoch: u64,
+    /// How many other Sentinels it knows.
+    pub others: u32,
+    /// After which silence it holds the master for dead (`down-after-milliseconds`).
+    pub down_after: Option<Duration>,
+}
+
+/// The facts about one replica.
+#[derive(Debug, Clone)]
+pub struct ReplicaExamination {
+    /// Its address, as its master reports it.
+    pub address: String,
+    /// How long it has not acknowledged anything to its master, in whole seconds.
+    pub lag: Option<Duration>,
+    /// Its clock.
+    pub clock: Result<ClockSample, Trouble>,
 }
 
 /// The clock of a node.

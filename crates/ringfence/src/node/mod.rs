@@ -23,7 +23,8 @@ pub use clock::NodeClock;
 #[cfg(feature = "client")]
 pub use examination::{
     Birth, ClockSample, Contents, Examination, FileExamination, FileMode, Found, Identity, Keys,
-    Machine, Memory, OnDisk, Purpose, Right, Rights, Role, ServerExamination, Voting,
+    Machine, Memory, OnDisk, Purpose, ReplicaExamination, Right, Rights, Role, SentinelWord,
+    ServerExamination, ServiceExamination, Voting,
 };
 // The arguments and results of a `Node`.
 pub use ringfence_core::group::Group;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn single(list: &str) -> RedisUrl {
+pub(super) fn single(list: &str) -> RedisUrl {
     match parse_nodes(list).unwrap().as_slice() {
         [NodeUrl::Redis(url)] => url.clone(),
         other => panic!("{other:?}"),
@@ -15,7 +15,7 @@ fn tcp(host: &str, port: u16) -> Address {
     Address::Tcp(host.to_owned(), port)
 }
 
-fn refused(list: &str) -> UrlError {
+pub(super) fn refused(list: &str) -> UrlError {
     parse_nodes(list).expect_err(list)
 }
 
@@ -123,127 +123,6 @@ fn nodes_without_a_scheme_have_the_scheme_of_the_first() {
     assert_eq!(
         shown,
         ["rediss://a:6379", "rediss://b:7000", "redis://c:6379/1"]
-    );
-}
-
-fn service(name: &str, sentinels: &[(&str, u16)]) -> Address {
-    let sentinels = sentinels
-        .iter()
-        .map(|(host, port)| ((*host).to_owned(), *port));
-    Address::Service(Service {
-        service: name.to_owned(),
-        sentinels: sentinels.collect(),
-    })
-}
-
-#[test]
-fn a_service_has_sentinels_and_a_name() {
-    let url = single(
-        "redis+sentinel://u:p%2C@A,b:7000,[::1]/orders/3?sentinel_user=w&sentinel_password=q",
-    );
-    let sentinels = [("a", 26379), ("b", 7000), ("::1", 26379)];
-    assert_eq!(url.address, service("orders", &sentinels));
-    assert_eq!(
-        (url.user.as_deref(), url.password.as_deref()),
-        (Some("u"), Some("p,"))
-    );
-    let login = url.sentinel.clone().unwrap();
-    assert_eq!(
-        (login.user.as_deref(), login.password.as_deref()),
-        (Some("w"), Some("q"))
-    );
-    assert_eq!((url.db, login.tls), (3, None));
-    assert_eq!(url.address.to_string(), "orders@a:26379,b:7000,[::1]:26379");
-    assert_eq!(
-        url.to_string(),
-        "redis+sentinel://u@a:26379,b:7000,[::1]:26379/orders/3"
-    );
-    assert_eq!(
-        single("valkey+sentinel://a/s").address,
-        service("s", &[("a", 26379)])
-    );
-}
-
-#[test]
-fn sentinels_use_the_tls_files_of_the_servers_unless_they_have_their_own() {
-    let url = single("rediss+sentinel://a/s?ca=/x&cert=/c&key=/k");
-    let tls = url.sentinel.unwrap().tls.unwrap();
-    assert_eq!(
-        (tls.ca, tls.identity),
-        (Some("/x".into()), Some(("/c".into(), "/k".into())))
-    );
-    let url = single("valkeys+sentinel://a/s?ca=/x&sentinel_ca=/y");
-    assert_eq!(url.tls.unwrap().ca, Some("/x".into()));
-    assert_eq!(url.sentinel.unwrap().tls.unwrap().ca, Some("/y".into()));
-}
-
-#[test]
-fn a_group_may_be_one_of_several_nodes() {
-    let nodes =
-        parse_nodes("redis+sentinel://a,b,c/s, redis://d, rediss+sentinel://a,e/t?db=1").unwrap();
-    let shown: Vec<_> = nodes
-        .iter()
-        .map(|node| match node {
-            NodeUrl::Redis(url) => url.to_string(),
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    let expected = [
-        "redis+sentinel://a:26379,b:26379,c:26379/s",
-        "redis://d:6379",
-        "rediss+sentinel://a:26379,e:26379/t/1",
-    ];
-    assert_eq!(shown, expected);
-    for twice in [
-        "redis+sentinel://a,b/s,redis+sentinel://c,b/s",
-        "redis+sentinel://a,A./s",
-    ] {
-        assert!(matches!(refused(twice), UrlError::Twice(_)), "{twice}");
-    }
-}
-
-#[test]
-fn each_mistake_in_a_service_has_its_error() {
-    for list in [
-        "redis+sentinel://a",
-        "redis+sentinel://a,b/",
-        "redis+sentinel://a?db=1",
-    ] {
-        assert_eq!(
-            refused(list),
-            UrlError::Service("redis+sentinel://"),
-            "{list}"
-        );
-    }
-    assert_eq!(
-        refused("redis+sentinel:///s"),
-        UrlError::Host("redis+sentinel://")
-    );
-    assert_eq!(
-        refused("redis+sentinel://a,,b/s"),
-        UrlError::Host("redis+sentinel://")
-    );
-    assert_eq!(
-        refused("redis+sentinel://a:0/s"),
-        UrlError::Port("a".into())
-    );
-    assert_eq!(
-        refused("redis+sentinel://a/s/x"),
-        UrlError::Database("s@a:26379".into())
-    );
-    for unknown in [
-        "redis+sentinel://a/s?sentinel_ca=/x",
-        "redis+sentinel://a/s?sentinel_pass=x",
-        "redis://a?sentinel_password=x",
-    ] {
-        assert!(
-            matches!(refused(unknown), UrlError::Parameter { .. }),
-            "{unknown}"
-        );
-    }
-    assert_eq!(
-        refused("redis+sentinel://a/s,etcd://b"),
-        UrlError::Scheme("etcd://b".into())
     );
 }
 

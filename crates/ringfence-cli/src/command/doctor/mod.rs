@@ -12,6 +12,7 @@ mod finding;
 mod json;
 mod rights;
 mod server;
+mod service;
 #[cfg(test)]
 mod tests;
 mod text;

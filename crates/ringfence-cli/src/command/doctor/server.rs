@@ -10,6 +10,7 @@ use ringfence_core::group::{Failover, Group};
 
 use super::finding::{Finding, many};
 use super::rights::rights;
+use super::service;
 use super::trouble::{self, advice, message};
 use crate::duration;
 
@@ -28,6 +29,9 @@ pub(super) fn findings(
     name: Option<&str>,
 ) -> Vec<Finding> {
     let mut findings = vec![reach(&server.clock, node)];
+    if let Some(found) = &server.service {
+        findings.extend(service::findings(found, server));
+    }
     match &server.identity {
         Ok(identity) => {
             findings.push(version(identity));

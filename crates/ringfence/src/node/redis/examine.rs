@@ -1,6 +1,8 @@
 //! The examination of one server over a connection of its own: its state, our rights there, and our
 //! keys without an expiry. Every command here only reads.
 
+mod service;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,20 +11,22 @@ use redis::{RedisError, RedisResult, Value};
 use crate::clock::Clock;
 use crate::message::Standing;
 use crate::node::{
-    Birth, ClockSample, Identity, Keys, NodeClock, ServerExamination, Trouble, TroubleKind, Voting,
+    Birth, ClockSample, Identity, Keys, NodeClock, ServerExamination, ServiceExamination, Trouble,
+    TroubleKind, Voting,
 };
-use crate::protocol::{Cluster, Drift, MasterAddress};
-use crate::url::{Address, RedisUrl, Service};
+use crate::protocol::{Cluster, Drift};
+use crate::url::{Address, RedisUrl};
 
 use super::access::rights::{self, EvalCommand};
 use super::handshake::born::BirthRecord;
 use super::handshake::server::{BORN_ANSWER, Server, UrlOptions, ask_config, clock_us, questions};
 use super::key::BORN_KEY;
 use super::report::{Reporter, quote};
-use super::sentinel::{self, Sentinels};
 use super::transport::connection::Connection;
 use super::transport::dial::Dial;
 use super::transport::wake_listeners::WakeListeners;
+
+use self::service::{REPLICATION_ANSWER, replicas};
 
 /// How long connecting and logging in may take, and how long each answer may take.
 const STEP: Duration = Duration::from_secs(2);
@@ -76,8 +80,8 @@ impl Examiner {
             Address::Service(service) => Some(self.find_master(service).await?),
             Address::Tcp(..) | Address::Unix(_) => None,
         };
-        let connecting = dial.connect(master.as_ref(), &listeners);
-        let mut connection = self.bounded(connecting).await?;
+        let address = master.as_ref().map(|(confirmed, _)| &confirmed.address);
+        let mut connection = self.bounded(dial.connect(address, &listeners)).await?;
         let (mut answers, rights) = self.ask(&mut connection, name).await?;
         // Rights that are not known to be denied are tried.
         let may = |found: fn(&rights::FoundRights) -> bool| rights.as_ref().map_or(true, found);
@@ -91,8 +95,13 @@ impl Examiner {
         let born = answers.get_mut(BORN_ANSWER);
         let born = born.map_or(Value::Nil, |born| std::mem::replace(born, Value::Nil));
         let options = UrlOptions::of(&self.url);
+        let replicas = replicas(answers.get(REPLICATION_ANSWER));
         let server = Server::look(answers, &self.reporter)
             .map(|server| server.with_options(options))
+            .map(|server| Server {
+                epoch: master.as_ref().map(|(confirmed, _)| confirmed.epoch),
+                ..server
+            })
             .map_err(|e| e.trouble().clone());
         let born = self.read_born(born);
         let clock = self.read_clock(&mut connection, wall).await;
@@ -107,7 +116,19 @@ impl Examiner {
             replicated: born.as_ref().is_some_and(|born| born.server.replicated),
         });
         let own_born = born.ok().flatten();
+        let service = match master {
+            Some((confirmed, words)) => Some(ServiceExamination {
+                master: confirmed.address.to_string(),
+                epoch: confirmed.epoch,
+                total: confirmed.sentinels,
+                sentinels: words,
+                replicas: self.examine_replicas(&dial, replicas, wall).await,
+                least_replicas: self.least_replicas(&mut connection, may_ask_config).await,
+            }),
+            None => None,
+        };
         Ok(ServerExamination {
+            service,
             user: self.reporter.user.to_string(),
             clock,
             identity: server.map(|server| identity(server, options, own_born.as_ref())),
@@ -119,21 +140,6 @@ impl Examiner {
             eviction_allowed: options.eviction_allowed,
             said_durable: options.said_durable,
         })
-    }
-
-    /// The master that a majority of the Sentinels names.
-    async fn find_master(&self, service: &Service) -> Result<MasterAddress, Trouble> {
-        let login = self.url.sentinel.clone().unwrap_or_default();
-        let sentinels = Sentinels::of(service, &login, self.clock.clone()).map_err(|error| {
-            let what = format!("cannot be tried: {error}");
-            self.reporter.trouble(TroubleKind::Other, what)
-        })?;
-        let sentinels = Arc::new(sentinels);
-        // Ends with the Sentinels.
-        tokio::spawn(sentinel::run(&sentinels));
-        let confirmed = sentinels.confirm(self.clock.now()).await;
-        let confirmed = confirmed.map_err(|error| error.trouble().clone())?;
-        Ok(confirmed.address)
     }
 
     /// Asks for the state of the server and the rights of our user.

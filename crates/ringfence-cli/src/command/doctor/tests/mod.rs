@@ -5,6 +5,7 @@ mod cluster;
 mod file;
 mod page;
 mod server;
+mod service;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -65,6 +66,7 @@ fn healthy(number: u8, nodes: usize) -> (Examination, ServerExamination) {
         quarantine_off: false,
         eviction_allowed: false,
         said_durable: false,
+        service: None,
     };
     let examination = Examination {
         node: format!("n{number}:6379"),

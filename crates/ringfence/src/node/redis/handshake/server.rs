@@ -340,7 +340,7 @@ pub(crate) fn on_disk(persistence: &Info, sync_settings: [&Value; 2]) -> OnDisk 
 }
 
 /// The answer to `CONFIG GET`; `None` if that is forbidden.
-fn setting(answer: &Value) -> Option<&str> {
+pub(crate) fn setting(answer: &Value) -> Option<&str> {
     let value = match answer {
         Value::Array(pair) => pair.get(1),
         Value::Map(pairs) => pairs.first().map(|(_, value)| value),

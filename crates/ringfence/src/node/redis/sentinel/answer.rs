@@ -46,6 +46,7 @@ pub(super) struct Said {
     port: u16,
     epochs: [u64; 2],
     others: u32,
+    pub(super) down_after: Option<Duration>,
 }
 
 impl Said {
@@ -89,6 +90,7 @@ impl Said {
             port,
             epochs: [epochs[0]?, epochs[1]?],
             others: u32::try_from(others).unwrap_or(u32::MAX),
+            down_after: number(masters[1], "down-after-milliseconds").map(Duration::from_millis),
         })
     }
 

@@ -134,7 +134,7 @@ impl Asker {
         (request.wanted_until > Some(now)).then_some(next)
     }
 
-    async fn ask(&mut self, sentinels: &Sentinels) -> Result<SentinelAnswer, Trouble> {
+    async fn ask(&mut self, sentinels: &Sentinels) -> Result<Answered, Trouble> {
         let member = &sentinels.members[self.index];
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -157,8 +157,17 @@ impl Asker {
         let said =
             Said::read(answers).map_err(|unusable| sentinels.unusable(self.index, &unusable))?;
         self.connection = Some(connection);
-        Ok(said.resolve(asked_at).await)
+        let down_after = said.down_after;
+        let answer = said.resolve(asked_at).await;
+        Ok(Answered { answer, down_after })
     }
+}
+
+/// What a Sentinel answered.
+struct Answered {
+    answer: SentinelAnswer,
+    /// After which silence it holds the master for dead.
+    down_after: Option<Duration>,
 }
 
 /// Reads pushes until the connection ends.
@@ -176,13 +185,14 @@ impl Sentinels {
     }
 
     /// Takes the outcome of questions to the Sentinel at `index` that began at `began`.
-    fn take(&self, index: usize, outcome: Result<SentinelAnswer, Trouble>, began: Timestamp) {
+    fn take(&self, index: usize, outcome: Result<Answered, Trouble>, began: Timestamp) {
         let now = self.clock.now();
         let mut state = self.state();
         state.outcomes[index].asked_at = Some(began);
         match outcome {
-            Ok(answer) => {
+            Ok(Answered { answer, down_after }) => {
                 state.outcomes[index].trouble = None;
+                state.outcomes[index].down_after = down_after;
                 state.view.handle_answer(index, answer, now);
             }
             Err(trouble) => state.outcomes[index].trouble = Some(trouble),

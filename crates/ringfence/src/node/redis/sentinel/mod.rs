@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::group::Group;
-use crate::node::{CallError, Confirmation, Trouble};
+use crate::node::{CallError, Confirmation, SentinelWord, Trouble, TroubleKind};
 use crate::protocol::{ConfirmedMaster, MasterAddress, SentinelGroupView};
 use crate::time::Timestamp;
 use crate::url::{Address, SentinelLogin, Service};
@@ -70,6 +70,8 @@ struct Outcome {
     asked_at: Option<Timestamp>,
     /// Why it failed, if it did.
     trouble: Option<Trouble>,
+    /// After which silence it holds the master for dead.
+    down_after: Option<Duration>,
     /// Since when the Sentinel has not agreed with the majority.
     apart_since: Option<Timestamp>,
     warned: bool,
@@ -175,6 +177,23 @@ impl Sentinels {
         }
     }
 
+    /// Waits until every Sentinel was asked at `since` or later, but not for long.
+    pub(super) async fn all_asked(&self, since: Timestamp) {
+        let mut news = self.news.subscribe();
+        let until = self.clock.now() + LIMIT;
+        loop {
+            news.borrow_and_update();
+            let asked = |outcome: &Outcome| outcome.asked_at >= Some(since);
+            if self.clock.now() >= until || self.state().outcomes.iter().all(asked) {
+                return;
+            }
+            tokio::select! {
+                _ = news.changed() => {}
+                () = self.clock.sleep_until(until) => {}
+            }
+        }
+    }
+
     /// The link has a session with this master, whose birth record has this epoch; or it has none.
     pub(super) fn set_session(&self, session: Option<(MasterAddress, Option<u64>)>) {
         self.state().session = session;
@@ -216,10 +235,19 @@ impl Sentinels {
     /// A call needs a confirmation: has the Sentinels asked for a while, and at `since` or later if
     /// that is given.
     pub(super) fn want(&self, since: Option<Timestamp>) {
-        let wanted_until = Some(self.clock.now() + WANTED);
-        self.request.send_modify(|request| {
-            request.since = request.since.max(since);
-            request.wanted_until = request.wanted_until.max(wanted_until);
+        let until = self.clock.now() + WANTED;
+        // Most calls change nothing, and wake no task.
+        self.request.send_if_modified(|request| {
+            let known = request.wanted_until;
+            let extends = known.is_none_or(|known| until >= known + WANTED / 6);
+            let asks = since > request.since;
+            if extends {
+                request.wanted_until = Some(until);
+            }
+            if asks {
+                request.since = since;
+            }
+            extends || asks
         });
     }
 
@@ -258,6 +286,30 @@ impl Sentinels {
     fn last_confirmation(&self) -> MutexGuard<'_, Option<Confirmation>> {
         let last = self.confirmation.lock();
         last.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What each Sentinel says, for the doctor.
+    pub(super) fn words(&self) -> Vec<(String, Result<SentinelWord, Trouble>)> {
+        let state = self.state();
+        let word = |(index, outcome): (usize, &Outcome)| {
+            let name = self.members[index].reporter.node.to_string();
+            let answer = state.view.last_answer(index);
+            let word = match (&outcome.trouble, answer) {
+                (None, Some(answer)) => Ok(SentinelWord {
+                    master: answer.master.to_string(),
+                    epoch: answer.epoch_after,
+                    others: answer.others,
+                    down_after: outcome.down_after,
+                }),
+                (Some(trouble), _) => Err(trouble.clone()),
+                (None, None) => {
+                    let reporter = &self.members[index].reporter;
+                    Err(reporter.trouble(TroubleKind::Timeout, "has not answered"))
+                }
+            };
+            (name, word)
+        };
+        state.outcomes.iter().enumerate().map(word).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -1,0 +1,146 @@
+//! The examination of a service behind Sentinels: the Sentinels, and the replicas of the master.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::node::{NodeClock, ReplicaExamination, SentinelWord, Trouble, TroubleKind};
+use crate::protocol::{ConfirmedMaster, MasterAddress};
+use crate::url::Service;
+
+use super::Examiner;
+use crate::node::redis::handshake::server::setting;
+use crate::node::redis::sentinel::{self, Sentinels};
+use crate::node::redis::transport::connection::Connection;
+use crate::node::redis::transport::dial::Dial;
+use crate::node::redis::transport::wake_listeners::WakeListeners;
+
+/// The index of `INFO replication` in the answers to the questions of a handshake.
+pub(super) const REPLICATION_ANSWER: usize = 1;
+/// The most replicas that are examined. The list comes from the server.
+const REPLICAS_MAX: usize = 16;
+
+/// A replica, as its master reports it.
+pub(super) struct Replica {
+    address: MasterAddress,
+    lag: Option<Duration>,
+}
+
+impl Examiner {
+    /// The master that a majority of the Sentinels confirms, and the word of each Sentinel.
+    pub(super) async fn find_master(
+        &self,
+        service: &Service,
+    ) -> Result<
+        (
+            ConfirmedMaster,
+            Vec<(String, Result<SentinelWord, Trouble>)>,
+        ),
+        Trouble,
+    > {
+        let login = self.url.sentinel.clone().unwrap_or_default();
+        let sentinels = Sentinels::of(service, &login, self.clock.clone()).map_err(|error| {
+            let what = format!("cannot be tried: {error}");
+            self.reporter.trouble(TroubleKind::Other, what)
+        })?;
+        let sentinels = Arc::new(sentinels);
+        // Ends with the Sentinels.
+        tokio::spawn(sentinel::run(&sentinels));
+        let asked = self.clock.now();
+        let confirmed = sentinels.confirm(asked).await;
+        let confirmed = confirmed.map_err(|error| error.trouble().clone())?;
+        sentinels.all_asked(asked).await;
+        Ok((confirmed, sentinels.words()))
+    }
+
+    /// Reads the clocks of `replicas`: a replica may be the next master.
+    pub(super) async fn examine_replicas(
+        &self,
+        dial: &Dial,
+        replicas: Vec<Replica>,
+        wall: &NodeClock,
+    ) -> Vec<ReplicaExamination> {
+        let mut examined = Vec::new();
+        for Replica { address, lag } in replicas {
+            let listeners = Arc::new(WakeListeners::default());
+            let connected = self.bounded(dial.connect(Some(&address), &listeners)).await;
+            let clock = match connected {
+                Ok(mut connection) => self.read_clock(&mut connection, wall).await,
+                Err(trouble) => Err(trouble),
+            };
+            examined.push(ReplicaExamination {
+                address: address.to_string(),
+                lag,
+                clock,
+            });
+        }
+        examined
+    }
+
+    /// How many replicas the master needs to accept writes.
+    pub(super) async fn least_replicas(
+        &self,
+        connection: &mut Connection,
+        may_ask_config: bool,
+    ) -> Option<u64> {
+        if !may_ask_config {
+            return None;
+        }
+        let mut pipe = redis::pipe();
+        pipe.cmd("CONFIG").arg("GET").arg("min-replicas-to-write");
+        let answers = self.bounded(connection.ask(pipe)).await.ok()?;
+        setting(answers.first()?)?.parse().ok()
+    }
+}
+
+/// The replicas in the answer to `INFO replication`: lines such as
+/// `slave0:ip=127.0.0.1,port=6380,state=online,offset=14,lag=0`.
+pub(super) fn replicas(answer: Option<&Value>) -> Vec<Replica> {
+    let text = match answer {
+        Some(Value::BulkString(text)) => String::from_utf8_lossy(text).into_owned(),
+        Some(Value::VerbatimString { text, .. }) => text.clone(),
+        _ => return Vec::new(),
+    };
+    let lines = text.lines().filter_map(|line| {
+        let (name, fields) = line.strip_prefix("slave")?.split_once(':')?;
+        name.parse::<u32>().ok()?;
+        let field = |name: &str| {
+            let mut fields = fields.trim_end().split(',');
+            fields.find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
+        };
+        let address = MasterAddress {
+            host: field("ip")?.into(),
+            port: field("port")?.parse().ok()?,
+            ips: [].into(),
+        };
+        let lag = field("lag").and_then(|lag| lag.parse().ok());
+        let lag = lag.map(Duration::from_secs);
+        Some(Replica { address, lag })
+    });
+    lines.take(REPLICAS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_replicas_of_a_master_are_read() {
+        let text = "role:master\r\nconnected_slaves:2\r\n\
+                    slave0:ip=10.0.0.2,port=6380,state=online,offset=14,lag=1\r\n\
+                    slave1:ip=::1,port=6381,state=wait_bgsave,offset=0\r\n\
+                    slave_repl_offset:3\r\nslavex:ip=a,port=1\r\n";
+        let found = replicas(Some(&Value::BulkString(text.into())));
+        let found: Vec<_> = found
+            .iter()
+            .map(|one| (one.address.to_string(), one.lag))
+            .collect();
+        let expected = [
+            ("10.0.0.2:6380".to_owned(), Some(Duration::from_secs(1))),
+            ("[::1]:6381".to_owned(), None),
+        ];
+        assert_eq!(found, expected);
+        assert!(replicas(None).is_empty());
+    }
+}
