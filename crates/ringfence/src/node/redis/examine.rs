@@ -192,7 +192,9 @@ impl Examiner {
             Value::Nil => Ok(None),
             Value::BulkString(text) => {
                 let text = String::from_utf8_lossy(&text);
-                self.reporter.read_birth(&text, false).map(Some)
+                self.reporter
+                    .read_birth(&text, self.url.sentinel.is_some())
+                    .map(Some)
             }
             Value::ServerError(error) => Err(self.reporter.server_error(&error)),
             _ => Err(self.reporter.garbage()),
