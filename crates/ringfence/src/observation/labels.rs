@@ -157,6 +157,8 @@ words! {
         Outdated = "outdated",
         Duplicate = "duplicate",
         Moved = "moved",
+        Unconfirmed = "unconfirmed",
+        Late = "late",
         TimedOut = "timed_out",
         Failed = "failed",
     }
@@ -188,6 +190,7 @@ impl VoteWord {
             Discount::Outdated => Self::Outdated,
             Discount::Duplicate { .. } => Self::Duplicate,
             Discount::Moved => Self::Moved,
+            Discount::Unconfirmed => Self::Unconfirmed,
             _ => Self::Failed,
         }
     }
@@ -200,6 +203,8 @@ impl VoteWord {
             Answer::Held(_) => Self::Held,
             Answer::Behind { .. } => Self::Behind,
             Answer::TicketOld => Self::TicketOld,
+            Answer::Quarantined { .. } => Self::Quarantined,
+            Answer::Late => Self::Late,
             Answer::Stale => Self::Stale,
             Answer::Ahead => Self::Ahead,
             Answer::Gone => Self::Gone,
