@@ -55,7 +55,7 @@ pub struct RedisUrl {
     /// TLS, if the scheme asks for it.
     pub tls: Option<TlsFiles>,
     /// How to log in to the Sentinels, if the address is a service behind Sentinels.
-    pub sentinel: Option<SentinelLogin>,
+    pub sentinel: Option<Box<SentinelLogin>>,
 }
 
 /// Where a server listens.
@@ -299,7 +299,7 @@ impl RedisUrl {
             }
         };
         let of_sentinels = |login: &SentinelLogin| login.password.is_some();
-        let any = self.password.is_some() || self.sentinel.as_ref().is_some_and(of_sentinels);
+        let any = self.password.is_some() || self.sentinel.as_deref().is_some_and(of_sentinels);
         any && self.tls.is_none() && !local
     }
 }

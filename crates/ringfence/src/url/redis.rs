@@ -148,7 +148,7 @@ impl RedisUrl {
             user,
             password,
             tls,
-        }) = &mut self.sentinel
+        }) = self.sentinel.as_deref_mut()
         else {
             return false;
         };

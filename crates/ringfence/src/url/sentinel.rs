@@ -71,10 +71,10 @@ pub(super) fn parse_sentinel(scheme: Scheme, rest: &str) -> Result<RedisUrl, Url
         ),
     };
     let mut url = RedisUrl::new(scheme, address, credentials)?;
-    url.sentinel = Some(SentinelLogin {
+    url.sentinel = Some(Box::new(SentinelLogin {
         tls: url.tls.is_some().then(TlsFiles::default),
         ..SentinelLogin::default()
-    });
+    }));
     url.read_parameters(scheme, query, db)?;
     // The Sentinels use the authority and the identity of the servers, unless the URL says
     // otherwise.

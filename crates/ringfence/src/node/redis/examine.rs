@@ -11,11 +11,10 @@ use redis::{RedisError, RedisResult, Value};
 use crate::clock::Clock;
 use crate::message::Standing;
 use crate::node::{
-    Birth, ClockSample, Identity, Keys, NodeClock, ServerExamination, ServiceExamination, Trouble,
-    TroubleKind, Voting,
+    Birth, ClockSample, Identity, Keys, NodeClock, ServerExamination, Trouble, TroubleKind, Voting,
 };
 use crate::protocol::{Cluster, Drift};
-use crate::url::{Address, RedisUrl};
+use crate::url::RedisUrl;
 
 use super::access::rights::{self, EvalCommand};
 use super::handshake::born::BirthRecord;
@@ -26,7 +25,7 @@ use super::transport::connection::Connection;
 use super::transport::dial::Dial;
 use super::transport::wake_listeners::WakeListeners;
 
-use self::service::{REPLICATION_ANSWER, replicas};
+use self::service::{REPLICATION_ANSWER, examination, replicas};
 
 /// How long connecting and logging in may take, and how long each answer may take.
 const STEP: Duration = Duration::from_secs(2);
@@ -71,15 +70,9 @@ impl Examiner {
         wall: &NodeClock,
         name: Option<&str>,
     ) -> Result<ServerExamination, Trouble> {
-        let dial = Dial::url(&self.url).map_err(|error| {
-            let what = format!("cannot be tried: {error}");
-            self.reporter.trouble(TroubleKind::Other, what)
-        })?;
+        let dial = Dial::url(&self.url).map_err(|error| self.untried(&error))?;
         let listeners = Arc::new(WakeListeners::default());
-        let master = match &self.url.address {
-            Address::Service(service) => Some(self.find_master(service).await?),
-            Address::Tcp(..) | Address::Unix(_) => None,
-        };
+        let master = self.find_master().await?;
         let address = master.as_ref().map(|(confirmed, _)| &confirmed.address);
         let mut connection = self.bounded(dial.connect(address, &listeners)).await?;
         let (mut answers, rights) = self.ask(&mut connection, name).await?;
@@ -98,10 +91,7 @@ impl Examiner {
         let replicas = replicas(answers.get(REPLICATION_ANSWER));
         let server = Server::look(answers, &self.reporter)
             .map(|server| server.with_options(options))
-            .map(|server| Server {
-                epoch: master.as_ref().map(|(confirmed, _)| confirmed.epoch),
-                ..server
-            })
+            .map(|server| server.with_epoch(master.as_ref().map(|(found, _)| found.epoch)))
             .map_err(|e| e.trouble().clone());
         let born = self.read_born(born);
         let clock = self.read_clock(&mut connection, wall).await;
@@ -117,14 +107,11 @@ impl Examiner {
         });
         let own_born = born.ok().flatten();
         let service = match master {
-            Some((confirmed, words)) => Some(ServiceExamination {
-                master: confirmed.address.to_string(),
-                epoch: confirmed.epoch,
-                total: confirmed.sentinels,
-                sentinels: words,
-                replicas: self.examine_replicas(&dial, replicas, wall).await,
-                least_replicas: self.least_replicas(&mut connection, may_ask_config).await,
-            }),
+            Some(master) => {
+                let least = self.least_replicas(&mut connection, may_ask_config).await;
+                let replicas = self.examine_replicas(&dial, replicas, wall).await;
+                Some(examination(master, replicas, least))
+            }
             None => None,
         };
         Ok(ServerExamination {

@@ -5,21 +5,46 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::node::{NodeClock, ReplicaExamination, SentinelWord, Trouble, TroubleKind};
+use crate::node::{
+    NodeClock, ReplicaExamination, SentinelWord, ServiceExamination, Trouble, TroubleKind,
+};
 use crate::protocol::{ConfirmedMaster, MasterAddress};
-use crate::url::Service;
+use crate::url::Address;
 
 use super::Examiner;
 use crate::node::redis::handshake::server::setting;
 use crate::node::redis::sentinel::{self, Sentinels};
 use crate::node::redis::transport::connection::Connection;
 use crate::node::redis::transport::dial::Dial;
+use crate::node::redis::transport::tls::TlsError;
 use crate::node::redis::transport::wake_listeners::WakeListeners;
 
 /// The index of `INFO replication` in the answers to the questions of a handshake.
 pub(super) const REPLICATION_ANSWER: usize = 1;
 /// The most replicas that are examined. The list comes from the server.
 const REPLICAS_MAX: usize = 16;
+
+/// The confirmed master, and the word of each Sentinel.
+type Found = (
+    ConfirmedMaster,
+    Vec<(String, Result<SentinelWord, Trouble>)>,
+);
+
+/// The facts about the service.
+pub(super) fn examination(
+    (confirmed, sentinels): Found,
+    replicas: Vec<ReplicaExamination>,
+    least_replicas: Option<u64>,
+) -> ServiceExamination {
+    ServiceExamination {
+        master: confirmed.address.to_string(),
+        epoch: confirmed.epoch,
+        total: confirmed.sentinels,
+        sentinels,
+        replicas,
+        least_replicas,
+    }
+}
 
 /// A replica, as its master reports it.
 pub(super) struct Replica {
@@ -28,22 +53,15 @@ pub(super) struct Replica {
 }
 
 impl Examiner {
-    /// The master that a majority of the Sentinels confirms, and the word of each Sentinel.
-    pub(super) async fn find_master(
-        &self,
-        service: &Service,
-    ) -> Result<
-        (
-            ConfirmedMaster,
-            Vec<(String, Result<SentinelWord, Trouble>)>,
-        ),
-        Trouble,
-    > {
+    /// The master that a majority of the Sentinels confirms, and the word of each Sentinel; `None`
+    /// for a server by its own address.
+    pub(super) async fn find_master(&self) -> Result<Option<Found>, Trouble> {
+        let Address::Service(service) = &self.url.address else {
+            return Ok(None);
+        };
         let login = self.url.sentinel.clone().unwrap_or_default();
-        let sentinels = Sentinels::of(service, &login, self.clock.clone()).map_err(|error| {
-            let what = format!("cannot be tried: {error}");
-            self.reporter.trouble(TroubleKind::Other, what)
-        })?;
+        let sentinels = Sentinels::of(service, &login, self.clock.clone());
+        let sentinels = sentinels.map_err(|error| self.untried(&error))?;
         let sentinels = Arc::new(sentinels);
         // Ends with the Sentinels.
         tokio::spawn(sentinel::run(&sentinels));
@@ -51,7 +69,13 @@ impl Examiner {
         let confirmed = sentinels.confirm(asked).await;
         let confirmed = confirmed.map_err(|error| error.trouble().clone())?;
         sentinels.all_asked(asked).await;
-        Ok((confirmed, sentinels.words()))
+        Ok(Some((confirmed, sentinels.words())))
+    }
+
+    /// The TLS files of the URL cannot be used.
+    pub(super) fn untried(&self, error: &TlsError) -> Trouble {
+        let what = format!("cannot be tried: {error}");
+        self.reporter.trouble(TroubleKind::Other, what)
     }
 
     /// Reads the clocks of `replicas`: a replica may be the next master.

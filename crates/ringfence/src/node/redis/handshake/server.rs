@@ -163,14 +163,13 @@ impl Server {
         // A Sentinel knows neither of both commands.
         let (born, clock_us) = match role {
             Role::Sentinel => (None, 0),
-            _ => {
-                let clock_us = clock_us(&time).ok_or_else(garbage)?;
-                (read_born(born, reporter)?, clock_us)
-            }
+            _ => (
+                read_born(born, reporter)?,
+                clock_us(&time).ok_or_else(garbage)?,
+            ),
         };
         let on_disk = on_disk(&persistence, [&appendfsync, &not_on_rewrite]);
-        let has_replicas = replication.has_replicas();
-        let memory = memory.memory();
+        let (has_replicas, memory) = (replication.has_replicas(), memory.memory());
         Ok(Self {
             run_id: run_id.to_owned(),
             replication_id: replication.replication_id().map(str::to_owned),
@@ -180,10 +179,7 @@ impl Server {
             loading: persistence.get("loading") == Some("1"),
             on_disk,
             has_replicas,
-            durable: match on_disk {
-                OnDisk::Always => !has_replicas,
-                OnDisk::Later | OnDisk::Never | OnDisk::Unknown => false,
-            },
+            durable: on_disk == OnDisk::Always && !has_replicas,
             never_promoted: replication
                 .get("master_replid2")
                 .is_some_and(|id| id.bytes().all(|byte| byte == b'0')),
@@ -194,6 +190,11 @@ impl Server {
             epoch: None,
             sentinels: 0,
         })
+    }
+
+    /// The same server, after the Sentinels confirmed it under `epoch`.
+    pub(crate) fn with_epoch(self, epoch: Option<u64>) -> Self {
+        Self { epoch, ..self }
     }
 
     /// The same server, durable if the URL says so and the server does not report its durability.

@@ -16,6 +16,9 @@ use crate::node::redis::key::WAKE_CHANNEL;
 /// The longest delay of a wake.
 const AFTER_MAX_MS: u64 = 3_600_000;
 
+/// What is done at a message.
+type Notice = Box<dyn Fn() + Send + Sync>;
+
 /// See the module.
 #[derive(Default)]
 pub(crate) struct WakeListeners {
@@ -23,7 +26,7 @@ pub(crate) struct WakeListeners {
     allowance: Mutex<Allowance>,
     clock: Clock,
     /// Called at every message on this channel.
-    notice: Option<(&'static str, Box<dyn Fn() + Send + Sync>)>,
+    notice: Option<(&'static str, Notice)>,
 }
 
 impl WakeListeners {
