@@ -22,7 +22,7 @@ pub(super) async fn init(args: InitArgs, nodes: &str, report: Report) -> Result<
         report.warn(&format!("{}: {}", node.node, one_line(&node.said())));
     }
     let group = done.group;
-    let quarantine = duration::show(group.quarantine);
+    let quarantine = duration::show_ceil(done.quarantine);
     let text = match group.nodes {
         1 => "1 node may vote now".to_owned(),
         count => {
