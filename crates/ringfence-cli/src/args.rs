@@ -1,16 +1,17 @@
 //! The arguments as the user typed them. `command/` decides what they mean.
 
-use std::convert::Infallible;
+pub(crate) mod token;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use ringfence::{Receipt, ReceiptError};
 
 use crate::report::CliFailure;
 use crate::supervise::{Leftovers, OnLost, StopSchedule};
 use crate::{duration, exit, help};
+use token::TokenArgs;
 
 /// Run commands under a lock that one client holds at a time: on this machine, or
 /// across a fleet, on the Redis or Valkey servers that you already have.
@@ -19,8 +20,7 @@ use crate::{duration, exit, help};
     name = "ringfence",
     version,
     max_term_width = 80,
-    after_help = help::TOP,
-    disable_help_subcommand = true
+    after_help = help::TOP
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -53,7 +53,7 @@ pub(crate) struct Global {
     /// Log to stderr; -vv logs more
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// Leave out warnings
+    /// Leave out warnings, and the line that says that another client holds the lock
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 }
@@ -104,8 +104,10 @@ impl LockCommand {
         match self {
             Self::Run(run) => run.job.check_grace(),
             Self::Elect(elect) => elect.job.check_grace(),
-            Self::Extend(extend) => extend.token.get().map(drop),
-            Self::Release(release) => release.token.get().map(drop),
+            Self::Extend(extend) => token::receipt(&extend.name, extend.token.as_ref()).map(drop),
+            Self::Release(release) => {
+                token::receipt(&release.name, release.token.as_ref()).map(drop)
+            }
             _ => Ok(()),
         }
     }
@@ -144,6 +146,9 @@ pub(crate) struct RunArgs {
     /// Exit with this code if the lock is lost
     #[arg(long, value_name = "CODE", default_value_t = exit::LOST)]
     pub(crate) lost_exit_code: u8,
+    /// The name of this holder, shown to people [default: host:pid:command]
+    #[arg(long)]
+    pub(crate) label: Option<String>,
 }
 
 /// Run a command while this process is the leader
@@ -223,15 +228,32 @@ impl JobArgs {
                 Err(CliFailure::usage(format!(
                     "--kill-grace {} is more than half of --ttl {}, so there is no time to renew: \
                      set --ttl to {} or more",
-                    duration::show(grace),
-                    duration::show(ttl),
-                    duration::show(grace * 2),
+                    duration::typed(grace),
+                    duration::typed(ttl),
+                    duration::typed(grace * 2),
                 )))
             }
+            _ => self.check_max_hold(),
+        }
+    }
+
+    /// The command is asked to end the grace before the lock must end.
+    fn check_max_hold(&self) -> Result<(), CliFailure> {
+        let grace = self.kill_grace.unwrap_or(self.terms.ttl / 3);
+        match self.max_hold {
+            Some(most) if most <= grace => Err(CliFailure::usage(format!(
+                "--max-hold {} is not longer than --kill-grace {}, so the command would be ended as \
+                 soon as it starts: set --max-hold higher or --kill-grace lower",
+                duration::typed(most),
+                duration::typed(grace),
+            ))),
             _ => Ok(()),
         }
     }
 }
+
+/// The TTL of a lock if none is given.
+pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(10);
 
 /// How long a lock lasts, and how long to wait for it.
 #[derive(Debug, Args)]
@@ -239,8 +261,9 @@ pub(crate) struct LockArgs {
     /// The lock ends this long after its last renewal
     #[arg(long, value_name = "DUR", default_value = "10s", value_parser = duration::parse)]
     pub(crate) ttl: Duration,
-    /// Wait this long for the lock [default: for ever]
-    #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
+    /// Wait this long for the lock; a number without a unit is in seconds
+    /// [default: for ever]
+    #[arg(short, long, value_name = "DUR", value_parser = duration::parse_wait)]
     pub(crate) wait: Option<Duration>,
     /// Do not wait: fail if another client holds the lock
     #[arg(short, long, conflicts_with = "wait")]
@@ -279,13 +302,14 @@ pub(crate) struct ExtendArgs {
     /// The name of the lock
     #[arg(value_parser = name)]
     pub(crate) name: String,
-    /// The token that `acquire` printed
-    #[arg(long, env = "RINGFENCE_TOKEN", hide_env_values = true)]
-    #[arg(value_parser = TokenArgs::read)]
-    pub(crate) token: TokenArgs,
-    /// The lock ends this long from now
-    #[arg(long, value_name = "DUR", default_value = "10s", value_parser = duration::parse)]
-    pub(crate) ttl: Duration,
+    /// The token that `acquire` printed [env: RINGFENCE_TOKEN, if RINGFENCE_NAME is
+    /// not another lock]
+    #[arg(long, value_parser = TokenArgs::read)]
+    pub(crate) token: Option<TokenArgs>,
+    /// The lock ends this long from now, or later: it is never shortened
+    /// [default: the --ttl of `acquire`]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    pub(crate) ttl: Option<Duration>,
 }
 
 /// Release a lock that `acquire` took
@@ -294,20 +318,28 @@ pub(crate) struct ReleaseArgs {
     /// The name of the lock
     #[arg(value_parser = name)]
     pub(crate) name: String,
-    /// The token that `acquire` printed
-    #[arg(long, env = "RINGFENCE_TOKEN", hide_env_values = true)]
-    #[arg(value_parser = TokenArgs::read)]
-    pub(crate) token: TokenArgs,
+    /// The token that `acquire` printed [env: RINGFENCE_TOKEN, if RINGFENCE_NAME is
+    /// not another lock]
+    #[arg(long, value_parser = TokenArgs::read)]
+    pub(crate) token: Option<TokenArgs>,
 }
 
 /// Show who holds a lock, or the state of the nodes
+///
+/// Shows all holders with their labels, since when they hold the lock, when their
+/// leases end, their fences, the queue, and the vote of each node. A semaphore and
+/// a latch of this name are shown too. Looking changes nothing.
 #[derive(Debug, Args)]
+#[command(after_help = help::STATUS)]
 pub(crate) struct StatusArgs {
     /// The name of the lock; without it, show the nodes
     #[arg(value_parser = name)]
     pub(crate) name: Option<String>,
-    /// Show the slots of the semaphore NAME, which has this many permits
-    #[arg(long, value_name = "N", requires = "name", value_parser = permits())]
+    /// Exit with 0 if the lock is free, 75 if it is held, 69 without a majority
+    #[arg(long, requires = "name")]
+    pub(crate) exit_code: bool,
+    /// Not needed: status finds the semaphore NAME and its permits by itself
+    #[arg(long, value_name = "N", requires = "name", hide = true, value_parser = permits())]
     pub(crate) permits: Option<u32>,
 }
 
@@ -356,27 +388,6 @@ pub(crate) struct CompletionsArgs {
 fn name(text: &str) -> Result<String, ringfence_core::name::NameError> {
     ringfence_core::name::Name::new("", text)?;
     Ok(text.to_owned())
-}
-
-/// A token as the user gave it. [`TokenArgs::get`] reports a malformed token later: clap would
-/// print the whole value, and a token with a typing mistake is still a secret.
-#[derive(Debug, Clone)]
-pub(crate) struct TokenArgs(Result<Receipt, ReceiptError>);
-
-impl TokenArgs {
-    fn read(text: &str) -> Result<Self, Infallible> {
-        Ok(Self(Receipt::parse(text)))
-    }
-
-    /// The parsed token.
-    pub(crate) fn get(&self) -> Result<&Receipt, CliFailure> {
-        let malformed = |error: &ReceiptError| {
-            CliFailure::usage(format!(
-                "the value of --token (or RINGFENCE_TOKEN): {error}, as `ringfence acquire` prints it"
-            ))
-        };
-        self.0.as_ref().map_err(malformed)
-    }
 }
 
 #[cfg(test)]

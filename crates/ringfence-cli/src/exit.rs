@@ -58,6 +58,25 @@ impl Exit {
     }
 }
 
+impl Exit {
+    /// A word for the reason, which JSON errors carry. It does not change between versions.
+    pub(crate) fn kind(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Code(_) => "command",
+            Self::Signal(_) | Self::Interrupted(..) => "interrupted",
+            Self::Conflict(_) => "held",
+            Self::Lost(_) => "lost",
+            Self::Problem => "problem",
+            Self::NoQuorum => "no_quorum",
+            Self::Usage => "usage",
+            Self::NotExecutable => "not_executable",
+            Self::NotFound => "not_found",
+            Self::Internal => "internal",
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit.code())

@@ -111,6 +111,18 @@ Example:
 Prefer `ringfence run`: it renews the lock, and stops the command if the lock is
 lost.";
 
+pub(crate) const STATUS: &str = "\
+Examples:
+  ringfence status                       the nodes, and whether each votes
+  ringfence status nightly-report        who holds this lock, since when
+  ringfence status --exit-code deploy    for scripts: is it free?
+
+Since when a lock is held follows from its fence, by the clocks of the nodes.
+How many parties a latch needs is known only to its clients.
+
+Exit code: 0; with --exit-code 75 if the lock or all permits are held. 69 if too
+few nodes answer, without NAME also if too few vote. 64 usage.";
+
 pub(crate) const DOCTOR: &str = "\
 Each line has a verdict: ok, note, warning or PROBLEM. Below it is what to do.
 A note is something that this user may not see or do; nothing is wrong. -q

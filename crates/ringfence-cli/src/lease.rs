@@ -1,7 +1,11 @@
 //! The lock that a command runs under, of any kind.
 
-use ringfence::{Guard, Held, Leadership, Lost, ReadGuard, ReleaseError, SemaphoreGuard, Token};
+use ringfence::{
+    Guard, Held, Leadership, Lost, ReadGuard, ReleaseError, SemaphoreGuard, Token, Vote,
+};
 use ringfence_core::time::Timestamp;
+
+use crate::report::Report;
 
 /// A lock that is held, and what the command sees of it.
 pub(crate) struct Lease {
@@ -48,6 +52,21 @@ impl Lease {
     /// Completes with the reason when the lock is lost.
     pub(crate) async fn lost(&self) -> Lost {
         self.held.lost().await
+    }
+
+    /// What each node that does not vote for this lock says, in the latest round.
+    pub(crate) fn absent_nodes(&self) -> Vec<String> {
+        let votes = self.held.votes();
+        let absent = votes.iter().filter(|node| node.vote != Vote::Granted);
+        let absent = absent.map(|node| format!("{}: {}", node.node, node.said()));
+        absent.collect()
+    }
+
+    /// With `-v`, names the nodes that do not vote for this lock.
+    pub(crate) fn tell_absent_nodes(&self, report: Report) {
+        for node in self.absent_nodes() {
+            report.tell(&format!("node {node}"));
+        }
     }
 
     pub(crate) async fn release(self) -> Result<(), ReleaseError> {

@@ -13,6 +13,7 @@ mod metrics_file;
 mod nodes;
 mod report;
 mod supervise;
+mod trace;
 
 use std::io::{self, Write};
 use std::panic::catch_unwind;
@@ -21,7 +22,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 
-use crate::args::{Cli, Global};
+use crate::args::Cli;
 use crate::exit::Exit;
 use crate::report::{CliFailure, Report, printable};
 
@@ -36,8 +37,9 @@ fn main() -> ExitCode {
     let report = Report {
         json: cli.global.json,
         quiet: cli.global.quiet,
+        verbose: cli.global.verbose > 0,
     };
-    trace(&cli.global);
+    trace::show(&cli.global);
     let exit = match catch_unwind(|| run(cli, report)) {
         Ok(Ok(exit)) => exit,
         Ok(Err(failure)) => {
@@ -76,7 +78,7 @@ fn usage(error: &clap::Error) -> Exit {
     if !is_help && json_was_asked_for() {
         let report = Report {
             json: true,
-            quiet: false,
+            ..Report::default()
         };
         report.failure(&CliFailure::usage(message.trim_end()));
     } else if printable(&message) != message {
@@ -94,17 +96,4 @@ fn json_was_asked_for() -> bool {
     std::env::args_os()
         .take_while(|arg| arg != "--")
         .any(|arg| arg == "--json")
-}
-
-/// Shows the `tracing` events of the library on stderr if `-v` was given.
-fn trace(global: &Global) {
-    let level = match global.verbose {
-        0 => return,
-        1 => "ringfence=debug",
-        _ => "trace",
-    };
-    tracing_subscriber::fmt()
-        .with_env_filter(level)
-        .with_writer(std::io::stderr)
-        .init();
 }

@@ -81,6 +81,13 @@ pub(crate) fn resolve(given: &Global, report: Report) -> Result<Nodes, CliFailur
 /// The nodes that were given, also if they cannot be used for locks.
 pub(crate) fn locate(given: &Global, report: Report) -> Result<Nodes, CliFailure> {
     let mut nodes = find(given, report)?;
+    if let Ok([NodeUrl::Sqlite(path)]) = parse_nodes(&nodes.urls).as_deref()
+        && path.is_relative()
+    {
+        // The command may run a `ringfence` in another folder.
+        let path = path::absolute(path)?;
+        nodes.urls = format!("sqlite:{}", path.display());
+    }
     let password_file = given
         .password_file
         .clone()

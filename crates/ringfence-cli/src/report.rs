@@ -13,8 +13,10 @@ use crate::exit::Exit;
 pub(crate) struct Report {
     /// Write one JSON object per line instead of text.
     pub(crate) json: bool,
-    /// Leave out warnings.
+    /// Leave out warnings, and that another client holds the lock.
     pub(crate) quiet: bool,
+    /// Tell what happens.
+    pub(crate) verbose: bool,
 }
 
 /// Why ringfence failed, and its exit code.
@@ -64,6 +66,16 @@ impl Report {
         } else {
             printable(text)
         };
+        print(&line)
+    }
+
+    /// Writes a result as [`result`](Self::result) does, and fails if its reader has gone.
+    pub(crate) fn hand_over(self, text: &str, value: &Value) -> Result<(), CliFailure> {
+        let line = if self.json {
+            json_line(value)
+        } else {
+            printable(text)
+        };
         let mut out = io::stdout().lock();
         writeln!(out, "{line}").and_then(|()| out.flush())?;
         Ok(())
@@ -71,13 +83,21 @@ impl Report {
 
     /// Writes why ringfence failed. It exits afterwards.
     pub(crate) fn failure(self, failure: &CliFailure) {
+        if self.quiet && failure.is_conflict() {
+            // The exit code says it. A cron job would mail this line each time.
+            return;
+        }
         if self.json {
             let nodes: Vec<_> = failure
                 .nodes
                 .iter()
                 .map(|(node, said)| json!({"node": node, "said": said}))
                 .collect();
-            let mut value = json!({"error": failure.message, "exit": failure.exit.code()});
+            let mut value = json!({
+                "error": failure.message,
+                "kind": failure.exit.kind(),
+                "exit": failure.exit.code(),
+            });
             if !nodes.is_empty() {
                 value["nodes"] = nodes.into();
             }
@@ -103,12 +123,49 @@ impl Report {
         }
     }
 
+    /// Writes what happens, if `-v` was given.
+    pub(crate) fn tell(self, message: &str) {
+        if self.verbose {
+            self.line("info", message);
+        }
+    }
+
     fn line(self, kind: &str, message: &str) {
         if self.json {
             write_stderr(&json_line(&json!({ kind: message })));
         } else {
             write_stderr(&format!("ringfence: {}", printable(message)));
         }
+    }
+}
+
+/// Writes `line` to stdout. A reader that has seen enough (`head -1`) is no error.
+pub(crate) fn print(line: &str) -> Result<(), CliFailure> {
+    let mut out = io::stdout().lock();
+    match writeln!(out, "{line}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}
+
+/// Writes a line of JSON to stderr.
+pub(crate) fn write_json_line(value: &Value) {
+    write_stderr(&json_line(value));
+}
+
+/// Whether colours are wanted, see <https://no-color.org>, and the terminal can show them.
+pub(crate) fn wants_colour() -> bool {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// A name or label in one line that is not too long to read.
+pub(crate) fn shortened(text: &str) -> String {
+    const MOST: usize = 48;
+    let line = one_line(text);
+    match line.char_indices().nth(MOST) {
+        None => line,
+        Some((end, _)) => format!("{}…", &line[..end]),
     }
 }
 

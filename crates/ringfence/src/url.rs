@@ -91,6 +91,17 @@ pub enum UrlError {
          redis+unix://, redis+sentinel://, rediss+sentinel://, sqlite: or memory:"
     )]
     Scheme(String),
+    /// A node after the first has no scheme.
+    #[error(
+        "`{node}` has no scheme: write `{scheme}{node}`, since every node of the list is a URL of its \
+         own"
+    )]
+    SchemeMissing {
+        /// The scheme of the first node.
+        scheme: &'static str,
+        /// What the user wrote.
+        node: String,
+    },
     /// The host is missing.
     #[error("a host is missing after `{0}`")]
     Host(&'static str),
@@ -141,22 +152,27 @@ pub enum UrlError {
     Embedded(&'static str),
 }
 
-/// Parses a list of node URLs separated by commas. A URL without a scheme has the scheme of the
-/// first one: `redis://a,b:7000`. Commas between the Sentinels of one URL do not separate nodes.
+/// Parses a list of node URLs separated by commas, each with its scheme. Commas between the Sentinels
+/// of one URL do not separate nodes.
 ///
 /// # Errors
 /// If a part is unknown, ambiguous or given twice. The error never shows a password.
 pub fn parse_nodes(list: &str) -> Result<Vec<NodeUrl>, UrlError> {
     refuse_cut_credentials(list)?;
     let mut nodes = Vec::new();
-    let mut first_scheme = None;
+    let mut first_scheme: Option<Scheme> = None;
     for part in split_list(list) {
         if part.is_empty() {
             return Err(UrlError::Empty);
         }
         let (scheme, rest) = match (Scheme::split(part), first_scheme) {
             (Some(found), _) => found,
-            (None, Some(scheme)) if !part.contains(':') || !part.contains("//") => (scheme, part),
+            (None, Some(scheme)) if !part.contains("//") => {
+                return Err(UrlError::SchemeMissing {
+                    scheme: scheme.prefix(),
+                    node: without_credentials(part),
+                });
+            }
             (None, _) => return Err(UrlError::Scheme(without_credentials(part))),
         };
         first_scheme.get_or_insert(scheme);
@@ -259,7 +275,18 @@ impl Scheme {
 fn parse_node(scheme: Scheme, rest: &str) -> Result<NodeUrl, UrlError> {
     match scheme {
         Scheme::Sqlite if rest.is_empty() => Err(UrlError::Path(scheme.prefix())),
-        Scheme::Sqlite => Ok(NodeUrl::Sqlite(PathBuf::from(rest))),
+        Scheme::Sqlite => match rest.split_once('?') {
+            // Other programs pass parameters to SQLite this way. A file of that name would be new.
+            Some((path, query)) => Err(UrlError::Parameter {
+                parameter: query
+                    .split(['=', '&'])
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned(),
+                node: format!("sqlite:{path}"),
+            }),
+            None => Ok(NodeUrl::Sqlite(PathBuf::from(rest))),
+        },
         Scheme::Memory => Ok(NodeUrl::Memory(rest.to_owned())),
         Scheme::Plain | Scheme::Tls | Scheme::Unix | Scheme::Sentinel | Scheme::TlsSentinel => {
             let parsed = match scheme.is_sentinel() {

@@ -16,7 +16,7 @@ pub(super) async fn acquire(
         lock = lock.label(label);
     }
     let guard = take::take(context, lock, &args.name, &args.terms).await?;
-    let token = guard.receipt().expose();
+    let token = guard.receipt().with_ttl(args.terms.ttl).expose();
     let value = json!({
         "name": args.name,
         "token": token,
@@ -25,7 +25,7 @@ pub(super) async fn acquire(
         "durability": guard.durability().to_string(),
     });
     // If the token cannot be printed, no client could release the lock: then the guard releases it.
-    context.report.result(&token, &value)?;
+    context.report.hand_over(&token, &value)?;
     guard.leave();
     Ok(Exit::Success)
 }

@@ -23,7 +23,7 @@ pub(super) async fn init(args: InitArgs, nodes: &str, report: Report) -> Result<
         report.warn(&format!("{}: {}", node.node, one_line(&node.said())));
     }
     let group = done.group;
-    let quarantine = duration::show(group.quarantine);
+    let quarantine = duration::show_ceil(done.quarantine);
     let text = match group.nodes {
         1 => {
             // `init` declares that there is nothing to lose yet, so only the level is of interest.

@@ -1,6 +1,7 @@
 //! A command under a lock: the common part of `run` and `elect`.
 
 use std::future::Future;
+use std::path::Path;
 use std::{env, io};
 
 use super::{CommandContext, interruptible};
@@ -50,6 +51,7 @@ impl<'a> Running<'a> {
         if let Some(metrics) = &context.metrics {
             metrics.write_now();
         }
+        lease.tell_absent_nodes(context.report);
         let work = SupervisedCommand {
             lock: one_line(&job.name),
             env: environment(context, &lease, &job.name),
@@ -81,6 +83,9 @@ impl<'a> Running<'a> {
         // Check before the release: it may take longer than the remaining time of the lock.
         let lost_unnoticed = !ignores_loss && self.lease.check().is_err();
         let released = self.lease.release().await;
+        if released.is_ok() {
+            self.context.report.tell(&format!("released `{lock}`"));
+        }
         let outcome = outcome?;
         if outcome.lost {
             return Ok(Exit::Lost(lost_exit_code));
@@ -98,6 +103,40 @@ impl<'a> Running<'a> {
         }
         Ok(exit_of(outcome))
     }
+}
+
+/// The label of a holder that has none of its own: host, process number, and the name of the
+/// command. A label may have 128 bytes.
+pub(super) fn label(job: &JobArgs) -> String {
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let program = job.command.first().map(Path::new).and_then(Path::file_name);
+    let program = program.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let cut = |text: &str, most: usize| -> String {
+        let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
+        let end = ends.take_while(|end| *end <= most).last().unwrap_or(0);
+        text[..end].to_owned()
+    };
+    format!(
+        "{}:{}:{}",
+        cut(&host, 64),
+        std::process::id(),
+        cut(&program, 48)
+    )
+}
+
+/// Finding the processes of the command needs `/proc`. Without it, they could not be ended before
+/// the lock is lost.
+pub(super) fn check_processes() -> Result<(), CliFailure> {
+    if cfg!(target_os = "linux") && !Path::new("/proc/self/stat").exists() {
+        return Err(CliFailure::usage(
+            "/proc is not mounted, so ringfence cannot find the processes of the command to end \
+             them before the lock is lost: mount it (`mount -t proc proc /proc`)",
+        ));
+    }
+    Ok(())
 }
 
 /// The variables that tell the command about the lock `name`.

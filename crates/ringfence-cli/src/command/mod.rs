@@ -13,10 +13,10 @@ mod release;
 mod run;
 mod status;
 mod take;
+mod waiting;
 
 use std::cell::Cell;
 use std::future::Future;
-use std::io;
 use std::time::Duration;
 
 use clap::CommandFactory;
@@ -27,7 +27,7 @@ use crate::args::{Cli, CliCommand, Global, LockCommand};
 use crate::exit::Exit;
 use crate::metrics_file::MetricsFile;
 use crate::nodes::{self, Nodes};
-use crate::report::{CliFailure, Report};
+use crate::report::{CliFailure, Report, print};
 use crate::supervise::{Signals, Typed, Watchdog, is_ours_to_type_at};
 
 /// How long to wait for releases at the end if nodes do not answer. A lock that is not released by
@@ -46,12 +46,15 @@ pub(crate) async fn run(cli: Cli, report: Report) -> Result<Exit, CliFailure> {
             doctor::doctor(args, nodes::locate(given, report)?.urls(), report).await
         }
         CliCommand::Completions(args) => {
-            let mut cli = Cli::command();
-            clap_complete::generate(args.shell, &mut cli, "ringfence", &mut io::stdout());
+            let (mut cli, mut script) = (Cli::command(), Vec::new());
+            clap_complete::generate(args.shell, &mut cli, "ringfence", &mut script);
+            print(String::from_utf8_lossy(&script).trim_end())?;
             Ok(Exit::Success)
         }
         CliCommand::Man => {
-            clap_mangen::Man::new(Cli::command()).render(&mut io::stdout())?;
+            let mut page = Vec::new();
+            clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+            print(String::from_utf8_lossy(&page).trim_end())?;
             Ok(Exit::Success)
         }
     }
@@ -76,12 +79,19 @@ async fn on_locks(
     let nodes = nodes::resolve(given, report)?;
     let metrics = metrics_file(&command, report)?;
     let mut signals = Signals::terminating()?;
+    if command.job().is_some() {
+        job::check_processes()?;
+    }
     // As early as possible, so that a command does not have to wait for it.
     let argv = command.job().map(|job| &job.command);
     let watchdog = argv.map(|argv| Watchdog::start(report, argv));
     let watchdog = Cell::new(watchdog.transpose()?);
     let locks = interruptible(&mut signals, async {
-        Ok(Locks::connect(nodes.urls()).await?)
+        let mut builder = Locks::builder().nodes(nodes.urls());
+        if matches!(command, LockCommand::Status(_)) {
+            builder = builder.look_only();
+        }
+        Ok(builder.connect().await?)
     })
     .await?;
     let context = CommandContext {

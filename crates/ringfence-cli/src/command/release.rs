@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::CommandContext;
-use crate::args::ReleaseArgs;
+use crate::args::{ReleaseArgs, token};
 use crate::exit::Exit;
 use crate::report::{CliFailure, one_line};
 
@@ -12,7 +12,8 @@ pub(super) async fn release(
     args: ReleaseArgs,
 ) -> Result<Exit, CliFailure> {
     let lock = context.locks.mutex(&args.name);
-    lock.release_receipt(args.token.get()?).await?;
+    let receipt = token::receipt(&args.name, args.token.as_ref())?;
+    lock.release_receipt(&receipt).await?;
     let text = format!("released {}", one_line(&args.name));
     context
         .report

@@ -1,6 +1,6 @@
 //! `ringfence run`: holds a lock while a command runs.
 
-use super::job::{Running, warn_of_self_deadlock};
+use super::job::{self, Running, warn_of_self_deadlock};
 use super::{CommandContext, take};
 use crate::args::RunArgs;
 use crate::exit::Exit;
@@ -25,19 +25,24 @@ pub(super) async fn run(
 async fn taken(context: &CommandContext, args: &RunArgs) -> Result<Lease, CliFailure> {
     let (name, terms) = (&args.job.name, &args.job.terms);
     let lock_delay = args.job.lock_delay.unwrap_or_default();
+    let label = args.label.clone().unwrap_or_else(|| job::label(&args.job));
     if let Some(permits) = args.permits {
         let permit = take::semaphore(context, name, permits, terms)
+            .label(&label)
             .max_hold(args.job.max_hold)
             .lock_delay(lock_delay);
         let guard = take::permit(context, permit, name, terms).await?;
         return Ok(guard.into());
     }
     if args.shared {
-        let lock = take::shared_lock(context, name, terms).max_hold(args.job.max_hold);
+        let lock = take::shared_lock(context, name, terms)
+            .label(&label)
+            .max_hold(args.job.max_hold);
         let guard = take::take_shared(context, lock, name, terms).await?;
         return Ok(guard.into());
     }
     let lock = take::lock(context, name, terms)
+        .label(&label)
         .max_hold(args.job.max_hold)
         .lock_delay(lock_delay)
         .hold_at_least(args.hold_at_least.unwrap_or_default());

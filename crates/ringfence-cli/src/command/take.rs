@@ -1,20 +1,15 @@
-//! Takes a lock, and reports what it waits for if that takes long.
+//! Takes a lock, and shows what it waits for if that takes long.
 
-use std::pin::pin;
-use std::time::Duration;
-
+use ringfence::clock::Clock;
 use ringfence::{
-    AcquireError, Election, Guard, Inspection, Leadership, Lock, ReadGuard, RwLock, Semaphore,
-    SemaphoreGuard,
+    AcquireError, Election, Guard, Leadership, Lock, ReadGuard, RwLock, Semaphore, SemaphoreGuard,
 };
 
 use super::CommandContext;
+use super::waiting::{self, Wanted};
 use crate::args::LockArgs;
 use crate::duration;
 use crate::report::{CliFailure, one_line};
-
-/// A wait that is shorter than this is not reported.
-const SILENT: Duration = Duration::from_secs(1);
 
 /// Applies the arguments to a lock of any kind.
 macro_rules! on {
@@ -53,7 +48,7 @@ pub(super) async fn take_shared(
     if terms.no_wait {
         return Ok(lock.try_read().await?);
     }
-    patiently(context, name, lock.read(), obstacle(context, name)).await
+    patiently(context, name, Wanted::Lock, lock.read()).await
 }
 
 /// Takes `lock`.
@@ -66,7 +61,7 @@ pub(super) async fn take(
     if terms.no_wait {
         return Ok(lock.try_lock().await?);
     }
-    patiently(context, name, lock.lock(), obstacle(context, name)).await
+    patiently(context, name, Wanted::Lock, lock.lock()).await
 }
 
 /// The election `name` with these `terms`; this candidate does not stand yet.
@@ -84,8 +79,7 @@ pub(super) async fn lead(
     if terms.no_wait {
         return Ok(election.try_campaign().await?);
     }
-    let obstacle = obstacle(context, name);
-    patiently(context, name, election.campaign(), obstacle).await
+    patiently(context, name, Wanted::Lock, election.campaign()).await
 }
 
 /// The semaphore `name` with these `terms`; no permit has been taken yet.
@@ -108,85 +102,28 @@ pub(super) async fn permit(
     if terms.no_wait {
         return Ok(semaphore.try_acquire().await?);
     }
-    let obstacle = async || match quarantine(context).await {
-        Some(why) => format!(": {why}"),
-        None => ", of which no permit is free".to_owned(),
-    };
-    patiently(context, name, semaphore.acquire(), obstacle()).await
+    let wanted = Wanted::Permit(semaphore.permits());
+    patiently(context, name, wanted, semaphore.acquire()).await
 }
 
-/// Waits for `taken`. After [`SILENT`], warns once with the obstacle.
+/// Waits for `taken`, and shows what stands in the way.
 async fn patiently<T>(
     context: &CommandContext,
     name: &str,
+    wanted: Wanted,
     taken: impl Future<Output = Result<T, AcquireError>>,
-    obstacle: impl Future<Output = String>,
 ) -> Result<T, CliFailure> {
-    let mut taken = pin!(taken);
-    tokio::select! {
-        taken = &mut taken => return Ok(taken?),
-        () = tokio::time::sleep(SILENT) => {}
-    }
-    tokio::select! {
-        taken = &mut taken => return Ok(taken?),
-        why = obstacle => {
-            let name = one_line(name);
-            context.report.warn(&format!("waiting for `{name}`{why}"));
-        }
-    }
-    Ok(taken.await?)
-}
-
-/// Why the lock cannot be taken now, as far as a majority knows.
-async fn obstacle(context: &CommandContext, name: &str) -> String {
-    let inspection = match context.locks.inspect(name).await {
-        Ok(inspection) => inspection,
-        Err(error) => return format!(": {error}"),
+    let began = Clock::System.now();
+    let taken = tokio::select! {
+        taken = taken => taken?,
+        never = waiting::show(context, name, wanted) => never,
     };
-    if let Some(who) = holder(&inspection) {
-        return format!(", {who}");
-    }
-    let why = quarantine(context).await;
-    why.map_or_else(String::new, |why| format!(": {why}"))
-}
-
-/// If too few nodes vote because some are new or were restarted: which nodes, and for how long.
-async fn quarantine(context: &CommandContext) -> Option<String> {
-    let nodes = context.locks.nodes().await;
-    let young = nodes.iter().filter(|node| node.quarantine.is_some());
-    let young: Vec<&str> = young.map(|node| node.node.as_str()).collect();
-    let answering = nodes.iter().filter(|node| node.facts.is_ok());
-    let mut left: Vec<Duration> = answering
-        .map(|node| node.quarantine.unwrap_or_default())
-        .collect();
-    left.sort_unstable();
-    // The time after which a majority votes.
-    let left = left.get(nodes.len() / 2).filter(|left| !left.is_zero())?;
-    Some(format!(
-        "nodes {} are new or restarted and may vote in {} s; for a new cluster run \
-         `ringfence init`",
-        young.join(", "),
-        left.as_millis().div_ceil(1000)
-    ))
-}
-
-/// A description of the holder; `None` if the lock is free.
-pub(super) fn holder(inspection: &Inspection) -> Option<String> {
-    let Inspection {
-        label, holder_id, ..
-    } = inspection;
-    // Labels come from other processes: escape their control characters.
-    let who = match (label, holder_id) {
-        _ if !inspection.held => return None,
-        (Some(label), _) => label.escape_debug().to_string(),
-        (None, Some(id)) => id.escape_debug().to_string(),
-        (None, None) => "another client".to_owned(),
-    };
-    Some(match inspection.remaining {
-        Some(left) if inspection.kept => {
-            format!("kept for {} after {who} released it", duration::show(left))
-        }
-        Some(left) => format!("held by {who} for up to {}", duration::show(left)),
-        None => format!("held by {who} without an expiry"),
-    })
+    let (name, waited) = (
+        one_line(name),
+        duration::show(Clock::System.now().since(began)),
+    );
+    context
+        .report
+        .tell(&format!("acquired `{name}` after {waited}"));
+    Ok(taken)
 }

@@ -257,7 +257,7 @@ fn a_clock_an_hour_wrong_is_a_problem() {
     let scene = initialised(&fleet);
     let (text, value) = doctor(&scene, 1);
     let wrong = finding(&value, "clock", Some(&fleet[1]));
-    assert_says(wrong, "problem", &["1h ahead", "cannot vote", "chrony"]);
+    assert_says(wrong, "problem", &["1 h ahead", "cannot vote", "chrony"]);
     let ahead_us = value["nodes"][1]["clock_ahead_us"].as_i64().unwrap();
     assert!((ahead_us - HOUR_US).abs() < 1_000_000, "{ahead_us}");
     assert!(
@@ -275,7 +275,11 @@ fn a_clock_an_hour_wrong_is_a_problem() {
         "problem",
         &["cannot vote"],
     );
-    assert_says(finding(&value, "own-clock", None), "warning", &["1h ahead"]);
+    assert_says(
+        finding(&value, "own-clock", None),
+        "warning",
+        &["1 h ahead"],
+    );
 }
 
 #[test]

@@ -11,9 +11,9 @@ fn after_a_short_command_hold_at_least_blocks_other_clients() {
     assert_eq!(run.finish().code(), 3, "the command itself is not delayed");
     assert!(!scene.is_free());
     let status = Finished::of(scene.ringfence(&["status", "x"]));
-    let kept = status.stdout().starts_with("kept for 59m59s after ");
+    let kept = status.stdout().starts_with("kept from others; ");
     assert!(
-        kept && status.stdout().contains("released it"),
+        kept && status.stdout().contains("released it\n  free in 59 min 5"),
         "{}",
         status.stdout()
     );
@@ -46,7 +46,7 @@ fn after_a_crash_the_lock_lasts_for_the_lock_delay_too() {
     child.wait_gone();
     let status = Finished::of(scene.ringfence(&["status", "x"]));
     assert!(
-        status.stdout().contains("for up to 1h"),
+        status.stdout().contains("lease ends in 1 h"),
         "{}",
         status.stdout()
     );

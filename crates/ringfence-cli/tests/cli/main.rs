@@ -7,6 +7,7 @@
 
 mod diagnosis;
 mod doctor;
+mod documented;
 mod elect;
 mod exit_codes;
 mod failover;
@@ -18,6 +19,7 @@ mod leftovers;
 mod loss;
 mod metrics_file;
 mod mutants;
+mod operator;
 mod permits;
 mod person;
 mod rights;

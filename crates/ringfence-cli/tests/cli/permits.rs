@@ -31,21 +31,25 @@ fn as_many_run_at_once_as_there_are_permits() {
         "echo $RINGFENCE_SLOT $RINGFENCE_FENCE $RINGFENCE_NAME",
     );
     waiting.wait_for_line();
-    let status = Finished::of(scene.ringfence(&["status", "x", "--permits", "2"]));
+    let status = Finished::of(scene.ringfence(&["status", "x"]));
     let lines: Vec<&str> = status.stdout().lines().collect();
-    assert_eq!(lines[0], "2 of 2 permits taken, 1 waiting in the queue");
-    for (slot, line) in lines[1..].iter().enumerate() {
-        let begins = format!("  slot {slot}: held by ");
-        assert!(line.starts_with(&begins), "{line}");
+    assert_eq!(lines[0], "semaphore: all 2 permits are taken");
+    for (slot, line) in lines[1..3].iter().enumerate() {
+        assert!(line.starts_with(&format!("  slot {slot}: ")), "{line}");
         assert!(line.contains(", fence "), "{line}");
     }
-    assert_eq!(lines.len(), 3);
+    assert!(lines[3].starts_with("  1 waits, for "), "{}", lines[3]);
+    assert!(lines[4].ends_with(": votes"), "{}", lines[4]);
+    assert_eq!(lines.len(), 5);
+    let taken = scene.ringfence(&["status", "--exit-code", "x"]);
+    assert_eq!(Finished::of(taken).code(), 75);
     first.signal(rustix::process::Signal::TERM);
     assert_eq!(first.finish().code(), 128 + 15);
     let waited = waiting.finish();
     assert_eq!(waited.code(), 0);
-    let status = Finished::of(scene.ringfence(&["status", "--json", "x", "--permits", "2"]));
+    let status = Finished::of(scene.ringfence(&["status", "--json", "x"]));
     let status: Value = serde_json::from_str(status.stdout()).unwrap();
+    let status = &status["semaphore"];
     assert_eq!(status["taken"], 1, "{status}");
     assert_eq!(status["waiting"], 0, "{status}");
     let slots = status["slots"].as_array().unwrap();
@@ -55,7 +59,7 @@ fn as_many_run_at_once_as_there_are_permits() {
     assert!(
         waited
             .stderr()
-            .contains("waiting for `x`, of which no permit is free"),
+            .contains("waiting for `x`: all 2 permits are taken"),
         "{}",
         waited.stderr()
     );

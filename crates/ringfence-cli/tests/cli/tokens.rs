@@ -52,7 +52,7 @@ fn json_has_the_fields_that_a_program_needs() {
     let taken = ringfence(&scene, &["--json", "acquire", "x"]);
     let value: Value = serde_json::from_str(taken.stdout()).expect("JSON");
     assert_eq!(value["name"], "x");
-    assert_eq!(value["token"].as_str().unwrap().split('.').count(), 3);
+    assert_eq!(value["token"].as_str().unwrap().split('.').count(), 4);
     assert!(value["fence"].as_u64().is_some_and(|fence| fence > 0));
     assert!(
         value["valid_for_ms"]

@@ -293,7 +293,12 @@ impl fmt::Display for Holder {
             _ => f.write_str("held by another client")?,
         }
         match self.for_ms {
-            Some(ms) => write!(f, " for up to {}.{} s", ms / 1000, ms % 1000 / 100),
+            Some(ms) => write!(
+                f,
+                "; lease ends in {}.{} s unless renewed",
+                ms / 1000,
+                ms % 1000 / 100
+            ),
             None => f.write_str(" without an expiry"),
         }
     }

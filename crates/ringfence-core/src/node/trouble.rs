@@ -20,7 +20,11 @@ pub enum CallError {
 impl CallError {
     /// The node's group values differ from those of the client.
     pub fn other_group(node: &Group, asked: &Group) -> Self {
-        let detail = format!("the node's group has {node}; this client has {asked}");
+        let mut detail = format!("the node's group has {node}; this client has {asked}");
+        if node.nodes != asked.nodes {
+            detail += "; to change the number of nodes, stop all clients and run \
+                       `ringfence init --regroup` with all of them";
+        }
         Self::Refused(Trouble::new(TroubleKind::Group, detail))
     }
 

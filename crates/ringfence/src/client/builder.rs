@@ -39,6 +39,7 @@ pub struct Builder {
     pub(super) reply_within: Option<Duration>,
     pub(super) prefix: String,
     pub(super) label: Option<String>,
+    look_only: bool,
     pub(super) clock: Clock,
     entropy: Entropy,
     pub(super) observed: Observed,
@@ -148,6 +149,14 @@ impl Builder {
         self
     }
 
+    /// Connects to look only: inspections work, locks cannot be taken. An embedded file is neither
+    /// created nor written. Default off.
+    #[must_use]
+    pub fn look_only(mut self) -> Self {
+        self.look_only = true;
+        self
+    }
+
     /// The clock that durations are measured on. Default the system's; a test may step its own.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
@@ -231,7 +240,9 @@ impl Builder {
                 return Err(ConfigError::Url(UrlError::Embedded(scheme)).into());
             }
             let quarantines: Vec<bool> = urls.iter().map(quarantines_after_restart).collect();
-            let nodes = open(urls, &self.clock)?.into_iter().zip(quarantines);
+            let nodes = open(urls, &self.clock, self.look_only)?
+                .into_iter()
+                .zip(quarantines);
             members.extend(nodes.map(|(node, quarantines)| Member { node, quarantines }));
         }
         if members.is_empty() {
@@ -246,7 +257,13 @@ impl Builder {
 }
 
 /// The nodes that `urls` name: servers, or one that lives on this machine and is alone.
-fn open(urls: Vec<NodeUrl>, clock: &Clock) -> Result<Vec<Arc<dyn Node>>, ConnectError> {
+fn open(
+    urls: Vec<NodeUrl>,
+    clock: &Clock,
+    look_only: bool,
+) -> Result<Vec<Arc<dyn Node>>, ConnectError> {
+    #[cfg(not(feature = "sqlite"))]
+    let _ = look_only;
     let mut nodes: Vec<Arc<dyn Node>> = Vec::new();
     let mut servers = Vec::new();
     for url in urls {
@@ -254,9 +271,11 @@ fn open(urls: Vec<NodeUrl>, clock: &Clock) -> Result<Vec<Arc<dyn Node>>, Connect
             NodeUrl::Redis(url) => servers.push(url),
             #[cfg(feature = "sqlite")]
             NodeUrl::Sqlite(path) => {
-                let node =
-                    crate::node::sqlite::SqliteNode::open(&path, crate::node::NodeClock::of(clock));
-                nodes.push(Arc::new(node?));
+                let of = match look_only {
+                    true => crate::node::sqlite::SqliteNode::look,
+                    false => crate::node::sqlite::SqliteNode::open,
+                };
+                nodes.push(Arc::new(of(path, crate::node::NodeClock::of(clock))?));
             }
             #[cfg(not(feature = "sqlite"))]
             NodeUrl::Sqlite(_) => return Err(missing_feature(&url).into()),

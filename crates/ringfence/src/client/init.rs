@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::group::Group;
 use crate::node::{CallError, Facts, InitMode, TroubleKind};
+use crate::protocol::Cluster;
 use crate::runtime::gather::all;
 
 use super::error::{ConnectError, InitError};
@@ -24,9 +25,23 @@ const SEARCH_PATIENCE: Duration = Duration::from_secs(75);
 pub struct Initialised {
     /// The values that all nodes of the group have now.
     pub group: Group,
+    /// For how long a restarted node does not vote: the group's quarantine, lengthened by what the
+    /// clocks may differ.
+    pub quarantine: Duration,
     /// The nodes that would have refused if it had not been forced, and why: of the locks that
     /// these texts name, two clients may now hold the same one.
     pub overridden: Vec<NodeVote>,
+}
+
+impl Initialised {
+    fn new(locks: &Locks, group: Group, overridden: Vec<NodeVote>) -> Self {
+        let drift = locks.shared.settings.drift;
+        Self {
+            group,
+            quarantine: Cluster::new(&group, drift, &[]).quarantine(),
+            overridden,
+        }
+    }
 }
 
 impl Builder {
@@ -47,13 +62,12 @@ impl Builder {
             let refusals = ask(&locks, InitMode::Check, group).await;
             agreed(&locks, InitMode::Force, group).await?;
             let overridden = refused(&locks, &refusals);
-            return Ok(Initialised { group, overridden });
+            return Ok(Initialised::new(&locks, group, overridden));
         }
         let group = wishes.adopt(&answers);
         agreed(&locks, InitMode::Check, group).await?;
         agreed(&locks, InitMode::Write, group).await?;
-        let overridden = Vec::new();
-        Ok(Initialised { group, overridden })
+        Ok(Initialised::new(&locks, group, Vec::new()))
     }
 
     /// Makes one group of these nodes, although some are in one of another number: the way from one
@@ -71,8 +85,7 @@ impl Builder {
         let group = locks.shared.settings.wishes.inherit(&answers);
         agreed(&locks, InitMode::CheckRegroup, group).await?;
         agreed(&locks, InitMode::Regroup, group).await?;
-        let overridden = Vec::new();
-        Ok(Initialised { group, overridden })
+        Ok(Initialised::new(&locks, group, Vec::new()))
     }
 }
 

@@ -11,6 +11,7 @@ use crate::node::{CallError, Tier, Trouble};
 use crate::observation::Stats;
 use crate::protocol::{Discount, duplicates, inspect};
 use crate::runtime::gather::all;
+use crate::runtime::waiting::WaitingRoom;
 
 use super::error::InspectError;
 use super::inspection::{
@@ -152,6 +153,7 @@ impl Locks {
         let nodes = runtime.sender.nodes.iter();
         NodeAnswers {
             names,
+            room: &runtime.room,
             tiers: nodes.map(|node| node.tier()).collect(),
             answers,
         }
@@ -227,6 +229,7 @@ fn claims_of(names: impl IntoIterator<Item = Name>) -> Arc<[Claim]> {
 /// What each node said of some claims, in node order.
 struct NodeAnswers<'a> {
     names: &'a [String],
+    room: &'a WaitingRoom,
     tiers: Vec<Option<Tier>>,
     answers: Vec<Result<NodeAnswer, CallError>>,
 }
@@ -255,6 +258,10 @@ impl NodeAnswers<'_> {
                     .map_err(Clone::clone),
             }
         });
-        majority::view(name, self.names, nodes.collect())
+        let mut seen = majority::view(name, self.names, nodes.collect())?;
+        for waiter in &mut seen.queue {
+            waiter.own = self.room.owns(&waiter.id);
+        }
+        Ok(seen)
     }
 }

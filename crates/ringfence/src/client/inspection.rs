@@ -117,6 +117,8 @@ pub struct Waiter {
     pub waited: Duration,
     /// Whether it waits to share the lock.
     pub shared: bool,
+    /// Whether it is a caller of the inspecting client.
+    pub own: bool,
 }
 
 /// A majority's view of a semaphore.

@@ -22,11 +22,13 @@ use super::lock::Lock;
 pub struct Receipt {
     token: Token,
     ballot: Ballot,
+    /// How long the lock was taken for, if the process that took it said so.
+    ttl: Option<Duration>,
 }
 
 /// The text is not a receipt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("not a receipt: expected `id.secret.fence`")]
+#[error("not a receipt: expected `id.secret.fence` or `id.secret.fence.ttl`")]
 pub struct ReceiptError;
 
 impl Receipt {
@@ -34,27 +36,57 @@ impl Receipt {
         Self {
             token: id.token.clone(),
             ballot: id.ballot,
+            ttl: None,
         }
     }
 
-    /// Reads `id.secret.fence`.
+    /// Reads `id.secret.fence`, or `id.secret.fence.ttl` with the TTL in milliseconds.
     pub fn parse(text: &str) -> Result<Self, ReceiptError> {
-        let (token, ballot) = text.rsplit_once('.').ok_or(ReceiptError)?;
-        let plain_digits = ballot.bytes().all(|b| b.is_ascii_digit());
-        let number: u64 = ballot.parse().map_err(|_| ReceiptError)?;
-        if !plain_digits || number > Ballot::MAX.get() {
+        let parts: Vec<&str> = text.split('.').collect();
+        let [id, secret, ballot, ref ttl @ ..] = parts[..] else {
+            return Err(ReceiptError);
+        };
+        let number = |text: &str| -> Result<u64, ReceiptError> {
+            match text.bytes().all(|b| b.is_ascii_digit()) {
+                true => text.parse().map_err(|_| ReceiptError),
+                false => Err(ReceiptError),
+            }
+        };
+        let ballot = number(ballot)?;
+        let ttl = match ttl {
+            [] => None,
+            [ttl] => Some(Duration::from_millis(number(ttl)?)),
+            _ => return Err(ReceiptError),
+        };
+        if ballot > Ballot::MAX.get() {
             return Err(ReceiptError);
         }
-        let token = Token::parse(token).map_err(|_| ReceiptError)?;
         Ok(Self {
-            token,
-            ballot: Ballot::new(number),
+            token: Token::parse(&format!("{id}.{secret}")).map_err(|_| ReceiptError)?,
+            ballot: Ballot::new(ballot),
+            ttl,
         })
+    }
+
+    /// The same receipt, which tells that the lock was taken for `ttl`.
+    #[must_use]
+    pub fn with_ttl(self, ttl: Duration) -> Self {
+        let ttl = Some(ttl);
+        Self { ttl, ..self }
+    }
+
+    /// How long the lock was taken for, if the receipt tells it.
+    pub fn ttl(&self) -> Option<Duration> {
+        self.ttl
     }
 
     /// The whole receipt as text. A reader of it can release the lock: keep it out of logs.
     pub fn expose(&self) -> String {
-        format!("{}.{}", self.token.expose(), self.ballot)
+        let text = format!("{}.{}", self.token.expose(), self.ballot);
+        match self.ttl {
+            Some(ttl) => format!("{text}.{}", ttl.as_millis()),
+            None => text,
+        }
     }
 
     /// The fence of the grant.

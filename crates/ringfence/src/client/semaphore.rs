@@ -117,6 +117,11 @@ impl Semaphore {
         self.lock.locks.inspect_slots(&self.name, claims).await
     }
 
+    /// How many permits it has, as this client says.
+    pub fn permits(&self) -> u32 {
+        self.permits
+    }
+
     fn check_permits(&self) -> Result<(), ConfigError> {
         if (1..=PERMITS_MAX).contains(&self.permits) {
             return Ok(());

@@ -46,6 +46,12 @@ struct Waiters {
 }
 
 impl WaitingRoom {
+    /// Whether the ticket with this id belongs to a caller of this client.
+    pub(crate) fn owns(&self, ticket: &str) -> bool {
+        let of_client = ticket.rsplit_once('.').map(|(client, _)| client);
+        of_client == Some(&self.client)
+    }
+
     pub(crate) fn new(client: String, clock: Clock) -> Self {
         Self {
             client,

@@ -52,7 +52,7 @@ fn blocking_lock_extend_and_release() {
     assert!(
         error
             .to_string()
-            .starts_with("`x` is held by me for up to 10.0 s"),
+            .starts_with("`x` is held by me; lease ends in 10.0 s unless renewed"),
         "{error}"
     );
     guard.extend(ms(20_000)).unwrap();

@@ -35,10 +35,10 @@ async fn rule_13_held_names_the_holder_and_every_vote() {
         .unwrap_err();
     assert_eq!(
         told(&error, error.votes()),
-        "`orders:42` is held by checkout for up to 7.4 s\n  \
+        "`orders:42` is held by checkout; lease ends in 7.4 s unless renewed\n  \
          a: connection refused\n  \
-         b: held by checkout for up to 7.4 s\n  \
-         c: held by checkout for up to 7.4 s"
+         b: held by checkout; lease ends in 7.4 s unless renewed\n  \
+         c: held by checkout; lease ends in 7.4 s unless renewed"
     );
     let AcquireError::Held { votes, .. } = &error else {
         panic!("{error}");
@@ -60,7 +60,7 @@ async fn rule_13_a_holder_without_a_label_is_called_another_client() {
     let error = at_once(locks.mutex("x").try_lock()).await.unwrap_err();
     assert_eq!(
         told(&error, error.votes()),
-        "`x` is held by another client for up to 2.0 s\n  a: held by another client for up to 2.0 s"
+        "`x` is held by another client; lease ends in 2.0 s unless renewed\n  a: held by another client; lease ends in 2.0 s unless renewed"
     );
 }
 

@@ -24,7 +24,7 @@ use ringfence::Locks;
 
 use crate::args::DoctorArgs;
 use crate::exit::Exit;
-use crate::report::{CliFailure, Report};
+use crate::report::{CliFailure, Report, wants_colour};
 
 use diagnosis::Diagnosis;
 use finding::FindingVerdict;
@@ -49,10 +49,4 @@ pub(super) async fn doctor(
         FindingVerdict::Problem => Exit::Problem,
         FindingVerdict::Ok | FindingVerdict::Note | FindingVerdict::Warning => Exit::Success,
     })
-}
-
-/// Follows <https://no-color.org>, and uses no colour on a terminal that cannot show it.
-fn wants_colour() -> bool {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
 }

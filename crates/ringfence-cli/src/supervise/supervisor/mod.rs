@@ -194,7 +194,10 @@ impl Supervisor<'_> {
         let now = Clock::System.now();
         let deadline = self.lease.deadline();
         if !self.lost && now >= self.work.schedule.give_up_at(deadline) {
-            self.lose(&not_renewed(deadline.since(now)));
+            self.lose(&not_renewed(
+                deadline.since(now),
+                &self.lease.absent_nodes(),
+            ));
         }
         match &mut self.stage {
             CommandStage::Ending { since, kill_at } if now >= *kill_at => {
@@ -308,7 +311,12 @@ impl Supervisor<'_> {
     }
 }
 
-fn not_renewed(left: Duration) -> String {
+/// Which nodes do not renew the lock, and why.
+fn not_renewed(left: Duration, absent: &[String]) -> String {
     let left = duration::show(left);
-    format!("it cannot be renewed and ends in {left}")
+    let nodes = match absent {
+        [] => String::new(),
+        absent => format!(" ({})", absent.join("; ")),
+    };
+    format!("it cannot be renewed and ends in {left}{nodes}")
 }

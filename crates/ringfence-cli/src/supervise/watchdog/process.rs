@@ -36,7 +36,7 @@ pub(super) fn args(report: Report, argv: &[OsString]) -> impl Iterator<Item = Os
 pub(in super::super) fn run(mut args: impl Iterator<Item = OsString>) -> Exit {
     let report = Report {
         json: args.next().is_some_and(|format| format == JSON),
-        quiet: false,
+        ..Report::default()
     };
     match watch(report, args.collect()) {
         Ok(()) => Exit::Success,

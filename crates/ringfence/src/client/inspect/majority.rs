@@ -245,6 +245,7 @@ fn queue(answered: &[NodeAnswer<'_>], quorum: usize) -> Vec<Waiter> {
         id: id.to_owned(),
         waited: median(said.iter().filter_map(|(a, _)| a.since(since_us))).unwrap_or_default(),
         shared: said.iter().filter(|(_, shared)| *shared).count() >= quorum,
+        own: false,
     });
     waiters.take(TICKETS_SHOWN).collect()
 }

@@ -25,9 +25,33 @@ pub(super) struct LockFile {
     real: PathBuf,
     device: u64,
     inode: u64,
+    /// Whether a copy in memory stands for it. The path may then lead to no file.
+    is_copy: bool,
 }
 
 impl LockFile {
+    /// The absolute path of a lock file that need not exist.
+    pub(super) fn locate(path: &Path) -> Result<PathBuf, SqliteError> {
+        let path = path::absolute(path).map_err(|source| SqliteError::File {
+            path: path.to_owned(),
+            source,
+        })?;
+        let folder = path.parent().unwrap_or(&path);
+        refuse_network(&path, if path.exists() { &path } else { folder })?;
+        Ok(path)
+    }
+
+    /// The file at `path`, of which a copy is in memory. `found` is `None` if there is no file yet.
+    pub(super) fn copied(path: &Path, found: Option<&Metadata>) -> Self {
+        Self {
+            path: path.to_owned(),
+            real: path.to_owned(),
+            device: found.map_or(0, MetadataExt::dev),
+            inode: found.map_or(0, MetadataExt::ino),
+            is_copy: true,
+        }
+    }
+
     /// Makes sure that a usable lock file exists at `path`.
     pub(super) fn prepare(path: &Path) -> Result<Self, SqliteError> {
         // Absolute, so that no name (`:memory:`) means something else to SQLite.
@@ -65,6 +89,7 @@ impl LockFile {
             inode: metadata.ino(),
             path,
             real,
+            is_copy: false,
         })
     }
 
@@ -81,7 +106,8 @@ impl LockFile {
     /// Whether the path still leads to this file. If the file is removed while in use, the next
     /// process creates a new one, and two clients could hold the same lock.
     pub(super) fn is_in_place(&self) -> bool {
-        fs::symlink_metadata(&self.path).is_ok_and(|now| (now.dev(), now.ino()) == self.identity())
+        let is_same = |now: Metadata| (now.dev(), now.ino()) == self.identity();
+        self.is_copy || fs::symlink_metadata(&self.path).is_ok_and(is_same)
     }
 
     pub(super) fn identity(&self) -> (u64, u64) {

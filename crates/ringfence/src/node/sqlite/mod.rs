@@ -16,6 +16,7 @@ mod examine;
 mod file;
 mod latch_rows;
 mod log;
+mod look;
 mod node_row;
 mod pending;
 mod queue_rows;
@@ -103,6 +104,31 @@ impl SqliteNode {
             path,
             jobs,
             wake_sockets,
+            pending,
+        })))
+    }
+
+    /// A node that only looks at the lock file at `path`: it answers inspections, refuses all else,
+    /// and creates and writes nothing. A missing file is an empty one. Works on a read-only file
+    /// system.
+    ///
+    /// # Errors
+    /// If a lock file cannot be at the path.
+    pub fn look(path: impl AsRef<Path>, clock: NodeClock) -> Result<Self, SqliteError> {
+        let path = file::LockFile::locate(path.as_ref())?;
+        look::found(&path)?;
+        let (jobs, inbox) = channel();
+        let pending = Arc::<Pending>::default();
+        let (file, done) = (path.clone(), Arc::clone(&pending));
+        thread::Builder::new()
+            .name("ringfence-look".to_owned())
+            .spawn(move || look::run(&file, &clock, &inbox, &done))
+            .map_err(SqliteError::Thread)?;
+        Ok(Self(Arc::new(Handle {
+            name: format!("sqlite:{}", path.display()),
+            wake_sockets: Arc::new(WakeSockets::beside(&path)),
+            path,
+            jobs,
             pending,
         })))
     }

@@ -1,5 +1,6 @@
 //! Opens the database: one of ours, or a fresh one. Refuses databases of other applications.
 
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -178,15 +179,24 @@ pub(super) fn open(file: &LockFile, clock: &NodeClock) -> Result<Connection, Sql
     if connection.is_readonly("main").unwrap_or(false) {
         return Err(SqliteError::read_only(path));
     }
+    prepare(&mut connection, path, clock)?;
+    Ok(connection)
+}
+
+/// Checks that the database of `connection` is ours or fresh, and creates or upgrades our tables.
+pub(super) fn prepare(
+    connection: &mut Connection,
+    path: &Path,
+    clock: &NodeClock,
+) -> Result<(), SqliteError> {
     // Checked before anything is written: another application's database must not be changed. In
     // one transaction, so that a file whose tables are being created does not look like another
     // application's.
     let identity = patiently(|| identity(&*connection.unchecked_transaction()?));
     match identity.map_err(|error| SqliteError::opening(path, error))? {
         FileIdentity::Ours(format) if format == STEPS.len() => {
-            patiently(|| configure(&connection))
-                .map_err(|error| SqliteError::opening(path, error))?;
-            return Ok(connection);
+            return patiently(|| configure(connection))
+                .map_err(|error| SqliteError::opening(path, error));
         }
         FileIdentity::Fresh | FileIdentity::Ours(_) => {}
         FileIdentity::Newer(found) => {
@@ -198,9 +208,7 @@ pub(super) fn open(file: &LockFile, clock: &NodeClock) -> Result<Connection, Sql
         }
         FileIdentity::Other => return Err(SqliteError::OtherApplication(path.to_owned())),
     }
-    patiently(|| set_up(&mut connection, clock))
-        .map_err(|error| SqliteError::opening(path, error))?;
-    Ok(connection)
+    patiently(|| set_up(connection, clock)).map_err(|error| SqliteError::opening(path, error))
 }
 
 fn connect(file: &LockFile) -> rusqlite::Result<Connection> {

@@ -9,7 +9,7 @@ use crate::command::doctor::finding::FindingVerdict;
 
 #[test]
 fn a_node_whose_clock_is_an_hour_off_cannot_vote() {
-    for (ahead_us, words) in [(HOUR_US, "1h ahead of"), (-HOUR_US, "1h behind")] {
+    for (ahead_us, words) in [(HOUR_US, "1 h ahead of"), (-HOUR_US, "1 h behind")] {
         let wrong = second(|server| server.clock.as_mut().unwrap().ahead_us = ahead_us);
         says(
             &wrong,
@@ -40,6 +40,6 @@ fn a_wrong_clock_of_this_machine_is_a_warning() {
     let diagnosis = Diagnosis::of(&nodes, None);
     let finding = only(&diagnosis, "own-clock");
     assert_eq!(finding.verdict, FindingVerdict::Warning);
-    assert!(finding.says.contains("1h behind"), "{finding:?}");
+    assert!(finding.says.contains("1 h behind"), "{finding:?}");
     assert_eq!(diagnosis.voting(), 3);
 }

@@ -12,7 +12,7 @@ use crate::command::doctor::finding::FindingVerdict;
 #[test]
 fn a_node_in_quarantine_is_a_warning_while_the_others_vote() {
     for (voting, word) in [
-        (Voting::In(Duration::from_secs(27)), "27s"),
+        (Voting::In(Duration::from_secs(27)), "27 s"),
         (Voting::NeverMet, "init"),
         (Voting::Restarted, "restarted"),
     ] {
@@ -51,7 +51,7 @@ fn a_cluster_in_quarantine_is_a_problem_that_names_init() {
     assert!(!diagnosis.has_quorum());
     let advice = finding.advice.unwrap();
     assert!(
-        advice.contains("`ringfence init`") && advice.contains("22s"),
+        advice.contains("`ringfence init`") && advice.contains("22 s"),
         "{advice}"
     );
     // With two of them down, neither init nor waiting helps.

@@ -158,7 +158,7 @@ fn a_server_with_replicas_has_a_finding_about_failovers() {
         "replication",
         Warning,
         true,
-        &["after 34s", "repl-backlog-ttl"],
+        &["after 34 s", "repl-backlog-ttl"],
     );
     for (ttl_s, replicated) in [(34, false), (35, true), (0, true)] {
         let diagnosis = Diagnosis::of(&forgetful(ttl_s, replicated), None);
@@ -256,7 +256,7 @@ fn facts_that_the_user_may_not_see_are_notes() {
         identity(server).has_replicas = true;
         identity(server).backlog_ttl = None;
     });
-    let words = ["not visible to this user: repl-backlog-ttl", "35s"];
+    let words = ["not visible to this user: repl-backlog-ttl", "35 s"];
     says(&replicated, "replication", Note, true, &words);
     let denied = trouble(TroubleKind::Denied, "n1:6379 denies scan");
     let unsearched = second(|server| server.keys = Err(denied));

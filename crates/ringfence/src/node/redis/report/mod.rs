@@ -229,7 +229,9 @@ impl Reporter {
     /// Trouble with a server that cannot be reached.
     pub(crate) fn unreachable(&self, why: &str) -> Trouble {
         let why = self.quote(why);
-        let hint = if why.contains("certificate") {
+        let hint = if why.contains("not valid for name") || why.contains("NotValidForName") {
+            "; connect by a name that is in its certificate"
+        } else if why.contains("certificate") {
             "; if your own authority signed its certificate, name that authority with ?ca=/path.pem"
         } else {
             ""

@@ -1,0 +1,214 @@
+//! The text of `status`, for people. No line is much wider than a terminal.
+
+use std::time::Duration;
+
+use ringfence::{
+    Discount, HolderInspection, HolderKind, Inspection, LatchInspection, NameInspection,
+    NodeInspection, NodeStatus, SemaphoreInspection, Vote, Waiter,
+};
+
+use super::super::failover;
+use super::votes;
+use crate::duration;
+use crate::report::{one_line, shortened};
+
+/// Everything with one name. A lock that is free is left out if there is anything else.
+pub(super) fn name(seen: &NameInspection) -> String {
+    let mut parts = Vec::new();
+    let others = seen.semaphore.is_some() || seen.latch.is_some();
+    if seen.lock.held || seen.lock.waiting > 0 || !others {
+        parts.push(lock(&seen.lock));
+    }
+    parts.extend(seen.semaphore.as_ref().map(semaphore));
+    parts.extend(seen.latch.as_ref().map(latch));
+    let nodes: Vec<String> = seen
+        .lock
+        .nodes
+        .iter()
+        .map(|node| vote(node, others))
+        .collect();
+    format!("{}\n{}", parts.join("\n"), nodes.join("\n"))
+}
+
+fn lock(lock: &Inspection) -> String {
+    let mut text = match (lock.kind, &lock.holders[..]) {
+        (None, _) => "free".to_owned(),
+        (Some(HolderKind::Shared), holders) if lock.holder_count > 1 => {
+            let mut text = format!("shared by {}", lock.holder_count);
+            for holder in holders {
+                text += &format!("\n  {}", one_holder(holder));
+            }
+            let listed = holders.len() as u64;
+            if lock.holder_count > listed {
+                text += &format!("\n  and {} more", lock.holder_count - listed);
+            }
+            text
+        }
+        (Some(kind), holders) => {
+            let holder = holders.first();
+            let who = holder.map_or_else(|| "another client".to_owned(), who);
+            let mut text = match kind {
+                _ if lock.kept => format!("kept from others; {who} released it"),
+                HolderKind::Shared => format!("shared by {who} alone"),
+                HolderKind::Exclusive => format!("held by {who}"),
+                _ => format!("held by {who}, without a record (a plain lock, or another library)"),
+            };
+            let details = holder.map(|holder| details(holder, lock.kept));
+            text += &details.map_or_else(String::new, |details| format!("\n  {details}"));
+            text
+        }
+    };
+    text += &queue(lock.waiting, &lock.queue);
+    text
+}
+
+fn semaphore(seen: &SemaphoreInspection) -> String {
+    let mut text = match (seen.taken(), seen.permits) {
+        (taken, permits) if taken == permits && taken > 0 => {
+            format!("semaphore: all {permits} permits are taken")
+        }
+        (taken, permits) => format!("semaphore: {taken} of {permits} permits taken"),
+    };
+    for (number, slot) in seen.slots.iter().enumerate().filter(|(_, slot)| slot.held) {
+        let holder = slot.holders.first();
+        let holder = holder.map_or_else(|| "another client".to_owned(), one_holder);
+        text += &format!("\n  slot {number}: {holder}");
+    }
+    text += &queue(seen.waiting, &seen.queue);
+    text
+}
+
+fn latch(seen: &LatchInspection) -> String {
+    let arrived = match seen.arrived {
+        1 => "1 party has arrived".to_owned(),
+        arrived => format!("{arrived} parties have arrived"),
+    };
+    let mut text = format!("latch: {arrived}");
+    if !seen.parties.is_empty() {
+        let parties: Vec<String> = seen.parties.iter().map(|party| shortened(party)).collect();
+        text += &format!(": {}", parties.join(", "));
+    }
+    if let Some(age) = seen.age {
+        text += &format!("\n  made {} ago", duration::show(age));
+    }
+    text += &queue(seen.waiting, &[]);
+    text
+}
+
+/// The label of a holder, or its id.
+pub(crate) fn who(holder: &HolderInspection) -> String {
+    match (&holder.label, &holder.id) {
+        (Some(label), _) => shortened(label),
+        (None, Some(id)) => shortened(id),
+        (None, None) => "another client".to_owned(),
+    }
+}
+
+fn one_holder(holder: &HolderInspection) -> String {
+    format!("{}: {}", who(holder), details(holder, false))
+}
+
+/// Since when it is held, until when, and the fence.
+fn details(holder: &HolderInspection, kept: bool) -> String {
+    let mut parts = Vec::new();
+    if let Some(held_for) = holder.held_for.filter(|_| !kept) {
+        parts.push(format!("held for {}", duration::show(held_for)));
+    }
+    parts.push(lease(holder.remaining, kept));
+    parts.extend(holder.fence.map(|fence| format!("fence {fence}")));
+    parts.join(", ")
+}
+
+/// When a lease ends.
+pub(crate) fn lease(remaining: Option<Duration>, kept: bool) -> String {
+    match remaining {
+        Some(left) if kept => format!("free in {}", duration::show(left)),
+        Some(left) => format!("lease ends in {} unless renewed", duration::show(left)),
+        None => "without an expiry".to_owned(),
+    }
+}
+
+fn queue(waiting: u64, queue: &[Waiter]) -> String {
+    let first = queue.first();
+    let first = first.map(|first| format!(", the first for {}", duration::show(first.waited)));
+    match waiting {
+        0 => String::new(),
+        1 => format!(
+            "\n  1 waits{}",
+            first.map_or_else(String::new, |f| f.replace("the first ", ""))
+        ),
+        waiting => format!("\n  {waiting} wait{}", first.unwrap_or_default()),
+    }
+}
+
+/// What one node says. Of several things with one name, only whether it votes.
+fn vote(node: &NodeInspection, only_vote: bool) -> String {
+    let said = match (&node.view, node.discount) {
+        (Err(error), _) => format!(
+            "does not vote: {}",
+            said_after(&node.node, &error.to_string())
+        ),
+        (Ok(_), Some(discount)) => format!("does not vote: {}", Vote::from(discount)),
+        (Ok(_), None) if only_vote => "votes".to_owned(),
+        (Ok(view), None) => match &view.holder {
+            None => "free".to_owned(),
+            Some(_) if view.shared_by > 1 => format!("shared by {}", view.shared_by),
+            Some(holder) => match holder.label.as_deref().or(holder.id.as_deref()) {
+                Some(who) => format!("held by {}", shortened(who)),
+                None => "held by another client".to_owned(),
+            },
+        },
+    };
+    format!("  {}: {}", node.node, one_line(&said))
+}
+
+/// The state of each node.
+pub(super) fn nodes(nodes: &[NodeStatus]) -> String {
+    let lines = nodes.iter().map(|node| {
+        let said = match (&node.facts, node.discount) {
+            (Err(error), _) => {
+                format!(
+                    "does not vote: {}",
+                    said_after(&node.node, &error.to_string())
+                )
+            }
+            (Ok(facts), Some(Discount::Quarantined { left })) => format!(
+                "{}, {}; new or restarted, votes in {}",
+                facts.version,
+                facts.tier,
+                duration::show_ceil(left)
+            ),
+            (Ok(facts), Some(why)) => {
+                format!(
+                    "{}, {}; does not vote: {}",
+                    facts.version,
+                    facts.tier,
+                    Vote::from(why)
+                )
+            }
+            (Ok(facts), None) => format!("{}, {}; votes", facts.version, facts.tier),
+        };
+        debug_assert!(votes(node) == said.ends_with("; votes"));
+        let cost = failover_cost(node).map(|cost| format!("; {cost}"));
+        let said = said + cost.as_deref().unwrap_or_default();
+        format!("{}: {}", node.node, one_line(&said))
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// What a failover behind the only node would cost.
+fn failover_cost(node: &NodeStatus) -> Option<String> {
+    let facts = node.facts.as_ref().ok()?;
+    let replicated = facts.standing.is_some_and(|standing| standing.replicated);
+    failover::cost(&facts.group?, replicated)
+}
+
+/// `said` without the address of the node, which stands before it.
+fn said_after(node: &str, said: &str) -> String {
+    let address = node.rsplit("://").next().unwrap_or(node);
+    let rest = said
+        .strip_prefix(node)
+        .or_else(|| said.strip_prefix(address));
+    let rest = rest.map(|rest| rest.trim_start_matches([':', ' ']));
+    rest.unwrap_or(said).to_owned()
+}

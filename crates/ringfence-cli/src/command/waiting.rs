@@ -1,0 +1,199 @@
+//! What `run`, `elect` and `acquire` show while they wait for a lock.
+//!
+//! On a terminal one line on stderr that is drawn again. Without a terminal a line when it changes,
+//! at most every 30 s, so that a log of a long wait stays short.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use ringfence::Waiter;
+use ringfence::clock::Clock;
+use ringfence_core::time::Timestamp;
+
+use super::CommandContext;
+use super::status::text::{lease, who};
+use crate::duration;
+use crate::report::{one_line, shortened};
+
+/// A wait that is shorter than this is not shown.
+const SILENT: Duration = Duration::from_secs(1);
+/// How often the nodes are asked on a terminal, and how often without one.
+const LOOK_TERMINAL: Duration = Duration::from_secs(1);
+const LOOK_LOG: Duration = Duration::from_secs(5);
+/// The shortest time between two lines of a log.
+const BETWEEN_LINES: Duration = Duration::from_secs(30);
+
+/// What is waited for.
+#[derive(Clone, Copy)]
+pub(super) enum Wanted {
+    /// The lock, exclusive or shared.
+    Lock,
+    /// A permit of a semaphore with so many.
+    Permit(u32),
+}
+
+/// Shows what stands in the way until it is dropped. Never ends.
+pub(super) async fn show(context: &CommandContext, name: &str, wanted: Wanted) -> ! {
+    let began = Clock::System.now();
+    tokio::time::sleep(SILENT).await;
+    let is_terminal = io::stderr().is_terminal() && !context.report.json;
+    let mut line = WaitingLine::new(context, is_terminal);
+    loop {
+        let why = obstacle(context, name, wanted).await;
+        line.show(
+            &format!("waiting for `{}`{}", shortened(name), why.text),
+            &why.cause,
+            began,
+        );
+        let pause = if is_terminal { LOOK_TERMINAL } else { LOOK_LOG };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// The line about a wait. It is erased when the wait ends.
+struct WaitingLine<'a> {
+    context: &'a CommandContext,
+    is_terminal: bool,
+    /// The cause that was last written, and when.
+    written: Option<(String, Timestamp)>,
+}
+
+impl<'a> WaitingLine<'a> {
+    fn new(context: &'a CommandContext, is_terminal: bool) -> Self {
+        Self {
+            context,
+            is_terminal,
+            written: None,
+        }
+    }
+
+    /// `cause` is the text without its times: only a new cause is worth another line in a log.
+    fn show(&mut self, text: &str, cause: &str, began: Timestamp) {
+        if self.context.report.quiet {
+            return;
+        }
+        let now = Clock::System.now();
+        if self.is_terminal {
+            let waited = duration::show(Duration::from_secs(now.since(began).as_secs()));
+            let text = one_line(&format!("ringfence: {text} ({waited})"));
+            // Wrapped lines cannot be erased.
+            let text: String = text.chars().take(columns().saturating_sub(1)).collect();
+            let _ = write!(io::stderr(), "\r\x1b[K{text}");
+            self.written = Some((cause.to_owned(), now));
+            return;
+        }
+        let is_news = match &self.written {
+            None => true,
+            Some((before, at)) => before != cause && now.since(*at) >= BETWEEN_LINES,
+        };
+        if is_news {
+            self.context.report.warn(text);
+            self.written = Some((cause.to_owned(), now));
+        }
+    }
+}
+
+impl Drop for WaitingLine<'_> {
+    fn drop(&mut self) {
+        if self.is_terminal && self.written.is_some() {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stderr());
+    match size.map_or(0, |size| usize::from(size.ws_col)) {
+        // A terminal that does not tell its size.
+        0 => 80,
+        columns => columns.max(20),
+    }
+}
+
+/// What stands in the way: the whole text, and the part that does not change every second.
+struct Obstacle {
+    text: String,
+    cause: String,
+}
+
+impl Obstacle {
+    fn new(cause: String, times: &str) -> Self {
+        Self {
+            text: format!("{cause}{times}"),
+            cause,
+        }
+    }
+}
+
+async fn obstacle(context: &CommandContext, name: &str, wanted: Wanted) -> Obstacle {
+    if let Some((who, left)) = quarantine(context).await {
+        return Obstacle::new(
+            format!(": {who} "),
+            &format!("in {left}; for a new cluster run `ringfence init`"),
+        );
+    }
+    match wanted {
+        Wanted::Permit(permits) => {
+            let seen = context.locks.semaphore(name, permits).inspect().await;
+            let place =
+                seen.map_or_else(|_| String::new(), |seen| place(seen.waiting, &seen.queue));
+            let taken = match permits {
+                1 => "its 1 permit is taken".to_owned(),
+                permits => format!("all {permits} permits are taken"),
+            };
+            Obstacle::new(format!(": {taken}{place}"), "")
+        }
+        Wanted::Lock => match context.locks.inspect(name).await {
+            Err(error) => Obstacle::new(format!(": {error}"), ""),
+            Ok(seen) => {
+                let place = place(seen.waiting, &seen.queue);
+                let Some(holder) = seen.holders.first() else {
+                    return Obstacle::new(place, "");
+                };
+                let held = match seen.holder_count {
+                    _ if seen.kept => format!(", kept after {} released it", who(holder)),
+                    2.. => format!(", shared by {}", seen.holder_count),
+                    _ => format!(", held by {}", who(holder)),
+                };
+                let held_for = holder.held_for.filter(|_| !seen.kept);
+                let held_for = held_for.map(|span| format!(" for {}", duration::show(span)));
+                let times = format!(
+                    "{}; {}",
+                    held_for.unwrap_or_default(),
+                    lease(holder.remaining, seen.kept)
+                );
+                Obstacle::new(format!("{held}{place}"), &times)
+            }
+        },
+    }
+}
+
+/// Our place in the queue, if it is near the front, and how many wait.
+fn place(waiting: u64, queue: &[Waiter]) -> String {
+    match queue.iter().position(|waiter| waiter.own) {
+        Some(0) if waiting <= 1 => ", next in the queue".to_owned(),
+        Some(place) => format!(", number {} of {waiting} in the queue", place + 1),
+        None if waiting > 1 => format!(", {waiting} in the queue"),
+        None => String::new(),
+    }
+}
+
+/// If too few nodes vote because some are new or were restarted: which nodes vote, and when.
+async fn quarantine(context: &CommandContext) -> Option<(String, String)> {
+    let nodes = context.locks.nodes().await;
+    let young = nodes.iter().filter(|node| node.quarantine.is_some());
+    let young: Vec<&str> = young.map(|node| node.node.as_str()).collect();
+    let answering = nodes.iter().filter(|node| node.facts.is_ok());
+    let mut left: Vec<Duration> = answering
+        .map(|node| node.quarantine.unwrap_or_default())
+        .collect();
+    left.sort_unstable();
+    // The time after which a majority votes.
+    let left = left.get(nodes.len() / 2).filter(|left| !left.is_zero())?;
+    let who = match &young[..] {
+        [one] => format!("{one} votes"),
+        [others @ .., last] => format!("{} and {last} vote", others.join(", ")),
+        [] => return None,
+    };
+    Some((who, duration::show_ceil(*left)))
+}

@@ -1,0 +1,74 @@
+//! `-v`: the library's `tracing` events on stderr, as text or as JSON.
+
+use std::io::{self, IsTerminal};
+
+use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
+
+use crate::args::Global;
+use crate::report::{wants_colour, write_json_line};
+
+/// Shows the events of the library if `-v` was given.
+pub(crate) fn show(global: &Global) {
+    let level = match global.verbose {
+        0 => return,
+        1 => "ringfence=debug",
+        _ => "trace",
+    };
+    if global.json {
+        let events = JsonEvents.with_filter(EnvFilter::new(level));
+        tracing_subscriber::registry().with(events).init();
+        return;
+    }
+    tracing_subscriber::fmt()
+        .with_env_filter(level)
+        .with_ansi(io::stderr().is_terminal() && wants_colour())
+        .with_writer(io::stderr)
+        .init();
+}
+
+/// Writes each event as one line of JSON: `{"log": {"level": …, "message": …, …}}`.
+struct JsonEvents;
+
+impl<S: Subscriber> Layer<S> for JsonEvents {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut fields = Fields(Map::new());
+        event.record(&mut fields);
+        let metadata = event.metadata();
+        fields
+            .0
+            .insert("level".into(), metadata.level().as_str().into());
+        fields.0.insert("target".into(), metadata.target().into());
+        write_json_line(&serde_json::json!({ "log": fields.0 }));
+    }
+}
+
+/// The fields of an event.
+struct Fields(Map<String, Value>);
+
+impl Visit for Fields {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0
+            .insert(field.name().to_owned(), format!("{value:?}").into());
+    }
+}
