@@ -3,6 +3,7 @@
 
 use crate::message::{Answer, Request, Restore};
 
+use super::breaking::or_broken;
 use super::extend::{not_held, prolong};
 use super::{Entry, Moment, Rules, Seat};
 
@@ -16,12 +17,12 @@ pub(super) fn restore(
     let &Restore { ballot, ttl_ms, .. } = op;
     let (claims, token) = (&request.claims[..], request.token.expose());
     if let Some(held @ Answer::Held(_)) = not_held(now, entries, claims, token) {
-        return held;
+        return or_broken(entries, token, held);
     }
     // A late restore must not bring back a lock that its holder released or that `break` closed.
     let closed = |entry: &Entry| ballot <= entry.closed();
     if entries.iter().any(closed) {
-        return Answer::Gone;
+        return or_broken(entries, token, Answer::Gone);
     }
     if ballot > now.ceiling(rules) {
         return Answer::Ahead;

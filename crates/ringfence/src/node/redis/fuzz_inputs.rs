@@ -9,7 +9,7 @@ use crate::Receipt;
 use crate::group::Group;
 use crate::ledger::Rules;
 use crate::message::{
-    Acquire, Answer, Arrive, Attend, Ballot, Claim, Downgrade, Extend, Kind, Mode, Op,
+    Acquire, Answer, Arrive, Attend, Ballot, Break, Claim, Downgrade, Extend, Kind, Mode, Op,
     PlainAcquire, PlainExtend, Refresh, RefreshSlots, Release, ReleaseKind, Request, Restore,
     Slots, Ticket, Wake,
 };
@@ -226,6 +226,16 @@ fn operations() -> Vec<Op> {
             tickets,
             list: true,
             ttl_ms,
+        }),
+        Op::Break(Break {
+            ballot,
+            up_to: ballot,
+            foreign: true,
+            only: Some(Arc::from("0123456789")),
+            slot: Some(0),
+            by: Arc::from("ops"),
+            reason: Arc::from("dead"),
+            keep_ms: 1_000,
         }),
         Op::Inspect,
         Op::PlainAcquire(PlainAcquire { ttl_ms }),
