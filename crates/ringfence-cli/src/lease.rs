@@ -1,6 +1,8 @@
 //! The lock that a command runs under, of any kind.
 
-use ringfence::{Guard, Held, Leadership, Lost, ReadGuard, ReleaseError, SemaphoreGuard, Token};
+use ringfence::{
+    Guard, Held, Leadership, Lost, ReadGuard, ReleaseError, SemaphoreGuard, Token, Vote,
+};
 use ringfence_core::time::Timestamp;
 
 /// A lock that is held, and what the command sees of it.
@@ -48,6 +50,19 @@ impl Lease {
     /// Completes with the reason when the lock is lost.
     pub(crate) async fn lost(&self) -> Lost {
         self.held.lost().await
+    }
+
+    /// Why the lock was lost, for people. A broken lock names the operator and the reason.
+    pub(crate) fn describe(&self, why: Lost) -> String {
+        let votes = self.held.votes();
+        let mut notes = votes.iter().filter_map(|node| match &node.vote {
+            Vote::Broken(note) => Some(note.to_string()),
+            _ => None,
+        });
+        match notes.next().filter(|_| why == Lost::Broken) {
+            Some(note) => format!("it was {note}"),
+            None => why.to_string(),
+        }
     }
 
     pub(crate) async fn release(self) -> Result<(), ReleaseError> {

@@ -2,12 +2,14 @@
 //! signals.
 
 mod acquire;
+mod break_lock;
 mod doctor;
 mod elect;
 mod extend;
 mod failure;
 mod init;
 mod job;
+mod mark;
 mod release;
 mod run;
 mod status;
@@ -118,6 +120,9 @@ impl CommandContext {
             LockCommand::Extend(args) => interruptible(signals, extend::extend(self, args)).await,
             LockCommand::Release(args) => {
                 interruptible(signals, release::release(self, args)).await
+            }
+            LockCommand::Break(args) => {
+                interruptible(signals, break_lock::break_lock(self, args)).await
             }
             LockCommand::Status(args) => interruptible(signals, status::status(self, args)).await,
         }

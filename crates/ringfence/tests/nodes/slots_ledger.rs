@@ -147,16 +147,7 @@ fn request(ask: &Ask, ballot: Ballot, ticket: impl Fn((usize, bool)) -> Ticket) 
                 label,
             })
         }
-        What::Break(slot, below) => Op::Break(Break {
-            ballot,
-            up_to: Ballot::new(ballot.get().saturating_sub(*below)),
-            foreign: ttl_ms % 2 == 0,
-            only: None,
-            slot: Some(*slot),
-            by: "ops".into(),
-            reason: "dead".into(),
-            keep_ms: 60_000,
-        }),
+        What::Break(slot, below) => break_slot(*slot, ballot, *below, ttl_ms.is_multiple_of(2)),
         What::Inspect => Op::Inspect,
     };
     let claims = names.into_iter().map(|name| Claim {
@@ -168,6 +159,19 @@ fn request(ask: &Ask, ballot: Ballot, ticket: impl Fn((usize, bool)) -> Ticket) 
         token: token(ask.holder),
         op,
     }
+}
+
+fn break_slot(slot: u32, ballot: Ballot, below: u64, foreign: bool) -> Op {
+    Op::Break(Break {
+        ballot,
+        up_to: Ballot::new(ballot.get().saturating_sub(below)),
+        foreign,
+        only: None,
+        slot: Some(slot),
+        by: "ops".into(),
+        reason: "dead".into(),
+        keep_ms: 60_000,
+    })
 }
 
 #[cfg(feature = "redis")]

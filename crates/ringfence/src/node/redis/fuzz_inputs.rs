@@ -175,6 +175,19 @@ fn request(op: Op) -> Request {
     }
 }
 
+fn a_break(ballot: Ballot) -> Op {
+    Op::Break(Break {
+        ballot,
+        up_to: ballot,
+        foreign: true,
+        only: Some(Arc::from("0123456789")),
+        slot: Some(0),
+        by: Arc::from("ops"),
+        reason: Arc::from("dead"),
+        keep_ms: 1_000,
+    })
+}
+
 /// Every operation, with all its optional parts.
 fn operations() -> Vec<Op> {
     let (ballot, ttl_ms, label) = (Ballot::new(7), 1_000, Arc::<str>::from("me"));
@@ -227,16 +240,7 @@ fn operations() -> Vec<Op> {
             list: true,
             ttl_ms,
         }),
-        Op::Break(Break {
-            ballot,
-            up_to: ballot,
-            foreign: true,
-            only: Some(Arc::from("0123456789")),
-            slot: Some(0),
-            by: Arc::from("ops"),
-            reason: Arc::from("dead"),
-            keep_ms: 1_000,
-        }),
+        a_break(ballot),
         Op::Inspect,
         Op::PlainAcquire(PlainAcquire { ttl_ms }),
         Op::PlainExtend(PlainExtend { ttl_ms }),
