@@ -29,6 +29,20 @@ Exit codes:
   64 usage   69 no quorum   70 internal   75 another client holds it   79 lost
 `ringfence COMMAND -h` explains each command.";
 
+pub(crate) const BREAK: &str = "\
+Examples:
+  ringfence break nightly --reason 'host-7 is gone'
+  ringfence break orders --yes --raise-mark redis://data --resource orders:42
+
+Only the holder that is shown is broken, not one that comes later. Readers that
+share the lock are all broken, unless --reader names one. A lock that --hold-at-least keeps can be broken,
+too. Nodes remember the break for 7 days.
+
+A process that is paused does not know that its lock was broken, and may write
+when it goes on. Only the resource itself can refuse it, by its fence.
+
+Exit codes: 75 not broken: it changed hands, or you said no; 69 no quorum";
+
 pub(crate) const RUN: &str = "\
 The environment of the command has RINGFENCE_NAME, RINGFENCE_TOKEN,
 RINGFENCE_FENCE and RINGFENCE_NODES without passwords (RINGFENCE_NODES_FILE if

@@ -69,6 +69,19 @@ impl Lease {
         }
     }
 
+    /// Why the lock was lost, for people. A broken lock names the operator and the reason.
+    pub(crate) fn describe(&self, why: Lost) -> String {
+        let votes = self.held.votes();
+        let mut notes = votes.iter().filter_map(|node| match &node.vote {
+            Vote::Broken(note) => Some(note.to_string()),
+            _ => None,
+        });
+        match notes.next().filter(|_| why == Lost::Broken) {
+            Some(note) => format!("it was {note}"),
+            None => why.to_string(),
+        }
+    }
+
     pub(crate) async fn release(self) -> Result<(), ReleaseError> {
         self.held.release().await
     }

@@ -214,6 +214,21 @@ impl Locks {
         self.engine.run(self.engine.locks.inspect_all(name))
     }
 
+    /// Breaks a lock. Make it with [`breaking`](Self::breaking).
+    ///
+    /// # Errors
+    /// As [`crate::Break::run`].
+    #[track_caller]
+    pub fn break_lock(&self, hold: client::Break) -> Result<client::Broken, client::BreakError> {
+        self.engine.run(hold.run())
+    }
+
+    /// A hold that is to be broken by [`break_lock`](Self::break_lock). See
+    /// [`crate::Locks::break_lock`].
+    pub fn breaking(&self, name: impl AsRef<str>) -> client::Break {
+        self.engine.locks.break_lock(name)
+    }
+
     /// The state of every node, in node order. See [`crate::Locks::nodes`].
     #[track_caller]
     pub fn nodes(&self) -> Vec<NodeStatus> {

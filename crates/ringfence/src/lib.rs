@@ -140,13 +140,13 @@ pub use node::redis::fuzz_inputs as fuzz;
 
 #[cfg(feature = "client")]
 pub use client::{
-    AcquireError, Arrival, Builder, ConfigError, ConnectError, Election, ExtendError, Guard, Held,
-    HeldExt, HeldFuture, HoldError, HolderInspection, HolderKind, InitError, Initialised,
-    InspectError, Inspection, Latch, LatchError, LatchInspection, Leader, LeaderChange, Leadership,
-    Lock, Locks, NameInspection, NodeInspection, NodeStatus, NodeVote, Observer, Owner,
-    PARTIES_MAX, PERMITS_MAX, PlainGuard, PlainLock, ReadGuard, Receipt, ReceiptError,
-    ReleaseError, ReleaseReceiptError, RwLock, Semaphore, SemaphoreGuard, SemaphoreInspection,
-    Votes, Waiter,
+    AcquireError, Arrival, Break, BreakError, Broken, Builder, ConfigError, ConnectError, Election,
+    ExtendError, Guard, Held, HeldExt, HeldFuture, HoldError, HolderInspection, HolderKind,
+    InitError, Initialised, InspectError, Inspection, Latch, LatchError, LatchInspection, Leader,
+    LeaderChange, Leadership, Lock, Locks, NameInspection, NodeInspection, NodeStatus, NodeVote,
+    Observer, Owner, PARTIES_MAX, PERMITS_MAX, PlainGuard, PlainLock, ReadGuard, Receipt,
+    ReceiptError, ReleaseError, ReleaseReceiptError, RwLock, Semaphore, SemaphoreGuard,
+    SemaphoreInspection, Votes, Waiter,
 };
 #[cfg(feature = "client")]
 pub use observation::{
@@ -155,7 +155,7 @@ pub use observation::{
 #[cfg(feature = "client")]
 pub use ringfence_core::{
     group::Failover,
-    message::Holder,
+    message::{BreakNote, Holder},
     name::NameError,
     node::Tier,
     protocol::{Discount, Lost, Vote},

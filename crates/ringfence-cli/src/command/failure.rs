@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ringfence::node::TroubleKind;
 use ringfence::{
-    AcquireError, ConfigError, ConnectError, ExtendError, InitError, InspectError, NodeVote,
-    ReleaseError, ReleaseReceiptError, Vote, Votes,
+    AcquireError, BreakError, ConfigError, ConnectError, ExtendError, InitError, InspectError,
+    NodeVote, ReleaseError, ReleaseReceiptError, Vote, Votes,
 };
 
 use crate::exit::{self, Exit};
@@ -26,6 +26,18 @@ impl From<AcquireError> for CliFailure {
             failed.message += hint(config);
         }
         failed
+    }
+}
+
+impl From<BreakError> for CliFailure {
+    fn from(error: BreakError) -> Self {
+        let exit = match &error {
+            BreakError::Free { .. } | BreakError::Invalid(_) => Exit::Usage,
+            BreakError::Changed { .. } => Exit::Conflict(exit::CONFLICT),
+            BreakError::NoQuorum { .. } => Exit::NoQuorum,
+            _ => Exit::Internal,
+        };
+        failure(exit, &error, error.votes())
     }
 }
 

@@ -2,6 +2,7 @@
 //! signals.
 
 mod acquire;
+mod break_lock;
 mod doctor;
 mod elect;
 mod extend;
@@ -9,6 +10,7 @@ mod failover;
 mod failure;
 mod init;
 mod job;
+mod mark;
 mod release;
 mod run;
 mod status;
@@ -129,6 +131,9 @@ impl CommandContext {
             LockCommand::Extend(args) => interruptible(signals, extend::extend(self, args)).await,
             LockCommand::Release(args) => {
                 interruptible(signals, release::release(self, args)).await
+            }
+            LockCommand::Break(args) => {
+                interruptible(signals, break_lock::break_lock(self, args)).await
             }
             LockCommand::Status(args) => interruptible(signals, status::status(self, args)).await,
         }

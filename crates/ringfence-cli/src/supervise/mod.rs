@@ -124,7 +124,7 @@ async fn run_to_the_end(
                 News::Died => supervisor.watchdog_died(),
                 News::Child => {}
             },
-            why = &mut lost, if !supervisor.is_lost() => supervisor.lose(&why.to_string()),
+            why = &mut lost, if !supervisor.is_lost() => supervisor.lose(&lease.describe(why)),
             () = Clock::System.sleep_until(wake_at) => supervisor.time_passed(),
         }
     }

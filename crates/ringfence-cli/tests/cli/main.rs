@@ -5,6 +5,7 @@
 
 #![allow(missing_docs)]
 
+mod breaking;
 mod diagnosis;
 mod doctor;
 mod documented;

@@ -4,7 +4,7 @@
 use crate::message::{Ballot, Holder, Mode};
 use crate::token::public_half;
 
-use super::{LatchRecord, Moment, Rules, WaitQueue};
+use super::{Breaks, LatchRecord, Moment, Rules, WaitQueue};
 
 /// Everything that a node stores for one name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -19,6 +19,8 @@ pub struct Entry {
     pub queue: WaitQueue,
     /// The parties of a latch, if the name belongs to a latch.
     pub latch: Option<LatchRecord>,
+    /// The holds that operators broke, as long as they are remembered.
+    pub broken: Option<Breaks>,
 }
 
 /// The value of the key while readers share the name. No token equals it. If there are no readers,
@@ -78,6 +80,10 @@ impl Entry {
             && !self.record.as_ref().is_some_and(matters)
             && self.queue.is_lapsed(now)
             && self.latch.as_ref().is_none_or(|l| l.is_over(now))
+            && self
+                .broken
+                .as_ref()
+                .is_none_or(|b| b.until_us < now.clock_us)
     }
 
     /// Drops everything that has expired. As in Redis, a key still exists in its last millisecond.
@@ -102,6 +108,7 @@ impl Entry {
         }
         self.queue.expire(now);
         self.latch.take_if(|latch| latch.is_over(now));
+        self.broken.take_if(|breaks| breaks.until_us < now.clock_us);
     }
 
     /// The effective fence: a ballot for `mode` must be above it. It is never below clock − w, with

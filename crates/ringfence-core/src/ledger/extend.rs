@@ -2,6 +2,7 @@
 
 use crate::message::{Answer, Ballot, Claim, Downgrade, Extend, Mode, Request, Wake};
 
+use super::breaking::or_broken;
 use super::{Entry, Moment, Rules, Seat};
 
 /// Extends the lease of all claims or of none. If the downgrade of a lock was lost, this also makes
@@ -17,9 +18,9 @@ pub(super) fn extend(
     match not_held(now, entries, claims, token) {
         // A reader that finds another holder has lost its share.
         Some(Answer::Held(holder)) if claims[holder.claim].mode == Mode::Shared => {
-            return Answer::Gone;
+            return or_broken(entries, token, Answer::Gone);
         }
-        Some(refusal) => return refusal,
+        Some(refusal) => return or_broken(entries, token, refusal),
         None => {}
     }
     for (entry, claim) in entries.iter_mut().zip(claims) {
@@ -40,7 +41,7 @@ pub(super) fn downgrade(
     let token = request.token.expose();
     let claims: Vec<Claim> = request.claims.iter().map(Claim::shared).collect();
     if let Some(refusal) = not_held(now, entries, &claims, token) {
-        return refusal;
+        return or_broken(entries, token, refusal);
     }
     for entry in entries {
         let was_alone = entry.is_held_by(token);

@@ -8,6 +8,7 @@
 
 mod acquire;
 pub mod birth;
+mod breaking;
 mod entry;
 mod extend;
 mod inspect;
@@ -19,6 +20,7 @@ mod release;
 mod restore;
 mod slots;
 
+pub use breaking::{BREAKS_MAX, Breaks};
 pub use entry::{Entry, PlainKey, Record, SHARED, Seat};
 pub use latch::LatchRecord;
 pub use queue::{FIRST_AGE_MAX_US, QueueEntry, TICKET_MS, WaitQueue};
@@ -182,6 +184,7 @@ fn answer(
         Op::RefreshSlots(op) => slots::refresh(rules, now, entries, &op.tickets),
         Op::Arrive(op) => latch::arrive(rules, now, &mut entries[0], op, wakes),
         Op::Attend(op) => latch::attend(now, &mut entries[0], op),
+        Op::Break(op) => breaking::break_holders(rules, now, entries, request, op, wakes),
         Op::Inspect => inspect::inspect(rules, now, entries, request),
         Op::PlainAcquire(op) => plain::acquire(now, entries, request, op.ttl_ms),
         Op::PlainExtend(op) => plain::extend(now, entries, request, op.ttl_ms),

@@ -7,6 +7,7 @@
 
 use crate::message::{Answer, Mode, Request, Restore};
 
+use super::breaking::or_broken;
 use super::extend::{not_held, prolong};
 use super::{Entry, Moment, Rules, Seat};
 
@@ -32,12 +33,12 @@ pub(super) fn restore(
         }
     }
     if let Some(held @ Answer::Held(_)) = not_held(now, &checked, claims, token) {
-        return held;
+        return or_broken(entries, token, held);
     }
     // A late restore must not bring back a lock that its holder released or that `break` closed.
     let closed = |entry: &Entry| ballot <= entry.closed();
     if entries.iter().any(closed) {
-        return Answer::Gone;
+        return or_broken(entries, token, Answer::Gone);
     }
     if ballot > now.ceiling(rules) {
         return Answer::Ahead;

@@ -201,6 +201,24 @@ pub(super) fn release(
     }
 }
 
+/// Lets `change` change one slot, and wakes the waiters that it serves if it is free then and was not
+/// before.
+pub(super) fn free_one(
+    rules: &Rules,
+    entries: &mut [Entry],
+    slot: u32,
+    wakes: &mut Vec<Wake>,
+    change: impl FnOnce(&mut Entry) -> Answer,
+) -> Answer {
+    let (gate, slots) = split(entries);
+    let entitled = entitled(&gate.queue, free(slots).len());
+    let answer = change(&mut slots[slot as usize]);
+    let mut new_wakes = newly_entitled(rules, &gate.queue, free(slots).len(), &entitled, None);
+    name_slots(&mut new_wakes, &[slot]);
+    wakes.append(&mut new_wakes);
+    answer
+}
+
 /// Wakes the tickets that the free slots serve now and did not serve before, and the next ticket,
 /// which has to try after the grace. Never wakes `sender`, which knows it already.
 fn newly_entitled(

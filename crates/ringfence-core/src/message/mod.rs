@@ -12,12 +12,12 @@ use crate::token::Token;
 
 pub use crate::values::Ballot;
 pub use op::{
-    Acquire, AcquireSlot, Arrive, Attend, Downgrade, Extend, PlainAcquire, PlainExtend, Refresh,
-    RefreshSlots, Release, ReleaseKind, ReleaseSlot, Restore, Slots, Ticket,
+    Acquire, AcquireSlot, Arrive, Attend, Break, Downgrade, Extend, PlainAcquire, PlainExtend,
+    Refresh, RefreshSlots, Release, ReleaseKind, ReleaseSlot, Restore, Slots, Ticket,
 };
 pub use reply::{
-    Answer, Arrivals, Holder, PARTIES_SHOWN, Permit, READERS_SHOWN, ReaderView, Reply, ReplyStamp,
-    Standing, TICKETS_SHOWN, TicketView, Turn, View, Wake,
+    Answer, Arrivals, BreakNote, Holder, PARTIES_SHOWN, Permit, READERS_SHOWN, ReaderView, Reply,
+    ReplyStamp, Standing, TICKETS_SHOWN, TicketView, Turn, View, Wake,
 };
 
 /// How a request wants to hold a name.
@@ -86,6 +86,8 @@ pub enum Op {
     Arrive(Arrive),
     /// List or count the parties that have arrived at a latch.
     Attend(Attend),
+    /// End holds by the decision of an operator.
+    Break(Break),
     /// Report the holder of each claim. Changes nothing.
     Inspect,
     /// Plain Redlock: `SET NX PX`. One claim.
@@ -158,6 +160,15 @@ impl Op {
         matches!(self, Self::Arrive(_) | Self::Attend(_))
     }
 
+    /// Whether the operation needs the broken holds of its claims: to tell a holder of a break, or
+    /// to add one.
+    pub fn reads_breaks(&self) -> bool {
+        matches!(
+            self,
+            Self::Extend(_) | Self::Downgrade(_) | Self::Restore(_) | Self::Break(_)
+        )
+    }
+
     /// Whether this is a plain Redlock operation: only the key, without ballot and record.
     #[inline]
     pub fn is_plain(&self) -> bool {
@@ -186,6 +197,7 @@ impl Op {
             | Self::Extend(_)
             | Self::Downgrade(_)
             | Self::Restore(_)
+            | Self::Break(_)
             | Self::Arrive(_)
             | Self::Attend(_) => true,
             Self::Release(_)

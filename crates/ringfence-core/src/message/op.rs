@@ -132,6 +132,30 @@ pub struct Attend {
     pub ttl_ms: u64,
 }
 
+/// End holds by the decision of an operator: the holder is dead, or keeps the name too long.
+///
+/// The only claim is the name. For a slot the claims are those of [`AcquireSlot`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Break {
+    /// The node raises the fence to this ballot, which must be above it.
+    pub ballot: Ballot,
+    /// The ballot of the holder that the operator has seen. A holder with a higher one stays, and
+    /// restores up to this one are refused from now on.
+    pub up_to: Ballot,
+    /// Whether a holder without a record is removed, too: a plain lock, or another library's.
+    pub foreign: bool,
+    /// Only the holder with this id, which is the public half of its token.
+    pub only: Option<Arc<str>>,
+    /// The slot of a semaphore.
+    pub slot: Option<u32>,
+    /// The operator, shown to people.
+    pub by: Arc<str>,
+    /// The reason, shown to people.
+    pub reason: Arc<str>,
+    /// How long the node remembers the break.
+    pub keep_ms: u64,
+}
+
 /// Plain Redlock: `SET NX PX`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PlainAcquire {

@@ -102,6 +102,14 @@ pub enum Answer {
     /// holder is in conflict. Extend of a shared claim: this token has lost its share, also if
     /// another holder is in conflict. Restore: the ballot is closed.
     Gone,
+    /// Extend, downgrade, restore: this token does not hold the claims, because an operator broke
+    /// its hold.
+    Broken(Box<BreakNote>),
+    /// Break: the ballot is closed, the fence is raised, and these many holders were removed here.
+    Removed {
+        /// The number of holders.
+        holders: u64,
+    },
     /// Release: this token held the claims, and they are free now.
     Released,
     /// Release: this token holds under a later ballot. Nothing was written.
@@ -116,6 +124,36 @@ pub enum Answer {
     Arrivals(Arrivals),
     /// Inspect: one view per claim.
     Views(Vec<View>),
+}
+
+/// A hold that an operator broke, as a node remembers it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct BreakNote {
+    /// When it was broken, in microseconds of the node's clock.
+    pub at_us: u64,
+    /// The fence since then.
+    pub fence: Ballot,
+    /// The ballot of the hold, which was its fence; zero for a holder without a record.
+    pub ballot: Ballot,
+    /// The public half of the holder's token; empty for a holder without a record.
+    pub id: String,
+    /// The holder's label.
+    pub label: String,
+    /// The operator.
+    pub by: String,
+    /// The reason.
+    pub reason: String,
+}
+
+impl fmt::Display for BreakNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Both texts come from other processes. Escape them before they reach a terminal.
+        write!(f, "broken by {}", self.by.escape_debug())?;
+        match self.reason.is_empty() {
+            true => Ok(()),
+            false => write!(f, ": {}", self.reason.escape_debug()),
+        }
+    }
 }
 
 /// What a node knows about a latch.

@@ -174,7 +174,7 @@ impl Extension {
         let quorum = quorum(nodes);
         let count = |wanted: fn(&Vote) -> bool| self.votes().filter(|v| wanted(v)).count();
         let kept = count(|vote| *vote == Vote::Granted);
-        let lost = count(|vote| matches!(vote, Vote::Gone | Vote::Held(_)));
+        let lost = count(Vote::proves_loss);
         let pending = count(|vote| *vote == Vote::Pending);
         let in_time = now < self.deadline;
         if kept >= quorum && in_time {

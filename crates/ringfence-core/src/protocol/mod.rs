@@ -8,6 +8,7 @@
 
 mod acquisition;
 mod attempt;
+mod breaking;
 mod cluster;
 mod confirmation;
 mod extension;
@@ -27,6 +28,7 @@ pub use acquisition::{
     AcquireFailure, AcquireTerms, Acquisition, FailureKind, Next, QueueHint, majority_votes_in,
 };
 pub use attempt::{Attempt, AttemptVerdict, Loss};
+pub use breaking::{BreakCall, BreakNext, BreakRound, BreakVerdict};
 pub use cluster::{Choice, ClockEvent, Cluster, Confirmation};
 pub use confirmation::{
     ConfirmedMaster, MasterAddress, SentinelAnswer, SentinelGroupView, Unconfirmed,

@@ -263,7 +263,7 @@ pub fn inspect(claims: Arc<[Claim]>) -> Request {
 }
 
 /// A request of a caller that holds nothing.
-fn of_no_holder(claims: Arc<[Claim]>, op: Op) -> Request {
+pub(super) fn of_no_holder(claims: Arc<[Claim]>, op: Op) -> Request {
     Request {
         claims,
         token: no_token(),

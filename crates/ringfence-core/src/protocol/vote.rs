@@ -11,7 +11,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::message::{Answer, Holder, Reply};
+use crate::message::{Answer, BreakNote, Holder, Reply};
 use crate::node::{CallError, Trouble, TroubleKind};
 
 /// Why the answers of a node do not count.
@@ -82,6 +82,8 @@ pub enum Vote {
     Ahead,
     /// The node does not hold our token, and no other holder is in conflict.
     Gone,
+    /// An operator broke our hold.
+    Broken(Box<BreakNote>),
     /// The node may have lost locks, so its answers do not count yet.
     Quarantined {
         /// The remaining time without a vote.
@@ -126,9 +128,11 @@ impl Vote {
             return discount.into();
         }
         match answer {
-            Answer::Granted | Answer::Extended | Answer::Downgraded | Answer::Restored => {
-                Self::Granted
-            }
+            Answer::Granted
+            | Answer::Extended
+            | Answer::Downgraded
+            | Answer::Restored
+            | Answer::Removed { .. } => Self::Granted,
             Answer::Held(holder) => Self::Held(Box::new(holder)),
             Answer::Behind { ahead, for_ms } => Self::Behind {
                 ahead,
@@ -142,6 +146,7 @@ impl Vote {
             Answer::Stale => Self::Stale,
             Answer::Ahead => Self::Ahead,
             Answer::Gone => Self::Gone,
+            Answer::Broken(note) => Self::Broken(note),
             Answer::Released
             | Answer::Newer
             | Answer::Turns(_)
@@ -172,7 +177,13 @@ impl Vote {
                 | Self::Stale
                 | Self::Ahead
                 | Self::Gone
+                | Self::Broken(_)
         )
+    }
+
+    /// Whether the node answered that it does not hold our token.
+    pub(super) fn proves_loss(&self) -> bool {
+        matches!(self, Self::Gone | Self::Held(_) | Self::Broken(_))
     }
 
     /// When the answers of the node count again, if they do not count now for a limited time.
@@ -205,6 +216,7 @@ impl fmt::Display for Vote {
             Self::Stale => f.write_str("refused a stale ballot"),
             Self::Ahead => f.write_str("refused a ballot ahead of its clock"),
             Self::Gone => f.write_str("does not hold our token"),
+            Self::Broken(note) => fmt::Display::fmt(note, f),
             Self::Quarantined { left } => {
                 write!(f, "new or restarted, may vote in {} s", ceil_secs(*left))
             }

@@ -1,5 +1,6 @@
 //! The public API: [`Locks`], and the locks and guards that it makes.
 
+mod breaking;
 mod builder;
 mod config_error;
 mod duplicate_nodes;
@@ -36,6 +37,7 @@ use crate::message::{Claim, Mode};
 use crate::name::{Name, NameError};
 use crate::runtime::ClientRuntime;
 
+pub use breaking::{Break, BreakError, Broken};
 pub use builder::Builder;
 pub use election::{Election, Leader, Leadership};
 pub use error::{

@@ -124,6 +124,7 @@ words! {
     pub(crate) enum LossReason {
         Expired = "expired",
         Gone = "gone",
+        Broken = "broken",
         MaxHold = "max_hold",
         ClockFroze = "clock_froze",
         Other = "other",
@@ -135,6 +136,7 @@ impl From<Lost> for LossReason {
         match why {
             Lost::Expired => Self::Expired,
             Lost::Gone => Self::Gone,
+            Lost::Broken => Self::Broken,
             Lost::MaxHold => Self::MaxHold,
             Lost::ClockFroze => Self::ClockFroze,
             _ => Self::Other,
@@ -152,6 +154,7 @@ words! {
         Stale = "stale",
         Ahead = "ahead",
         Gone = "gone",
+        Broken = "broken",
         Quarantined = "quarantined",
         ClockJumped = "clock_jumped",
         Outdated = "outdated",
@@ -210,9 +213,11 @@ impl VoteWord {
             Answer::Gone => Self::Gone,
             Answer::Quarantined { .. } => Self::Quarantined,
             Answer::Late => Self::Outdated,
+            Answer::Broken(_) => Self::Broken,
             Answer::Permit(permit) => return Self::answered(&permit.answer),
             Answer::Released
             | Answer::Newer
+            | Answer::Removed { .. }
             | Answer::Turns(_)
             | Answer::Arrivals(_)
             | Answer::Views(_) => return None,

@@ -97,6 +97,7 @@ fn command(op: &Op) -> (&'static str, Option<&'static str>) {
     match op {
         Op::PlainAcquire(_) => ("SET", None),
         Op::AcquireSlot(_) => ("EVALSHA", Some("acquire_slot")),
+        Op::Break(_) => ("EVALSHA", Some("break")),
         Op::Inspect => ("EVALSHA", Some("inspect")),
         _ => ("EVALSHA", Some("acquire")),
     }

@@ -8,6 +8,7 @@
 pub(crate) mod acquire;
 pub(crate) mod sender;
 
+pub(crate) mod breaking;
 mod clock_events;
 pub(crate) mod closing;
 pub(crate) mod extending;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use ringfence_core::message::{
-    Acquire, AcquireSlot, Ballot, Claim, Extend, Mode, Op, RefreshSlots, Release, ReleaseKind,
-    ReleaseSlot, Request, Restore, Slots, Ticket,
+    Acquire, AcquireSlot, Ballot, Break, Claim, Extend, Mode, Op, RefreshSlots, Release,
+    ReleaseKind, ReleaseSlot, Request, Restore, Slots, Ticket,
 };
 use ringfence_core::name::Name;
 
@@ -42,6 +42,8 @@ enum What {
     Refresh(Vec<usize>),
     Extend(u32),
     Restore(u32),
+    /// The slot, and how far the broken ballot is below the new one.
+    Break(u32, u64),
     Inspect,
 }
 
@@ -71,6 +73,8 @@ fn any_ask() -> impl Strategy<Value = Ask> {
         2 => proptest::collection::vec(0..TICKETS, 0..5).prop_map(What::Refresh),
         1 => slot.clone().prop_map(What::Extend),
         1 => slot.clone().prop_map(What::Restore),
+        2 => (slot.clone(), prop_oneof![Just(0u64), Just(1), Just(100_000)])
+            .prop_map(|(slot, below)| What::Break(slot, below)),
         1 => Just(What::Inspect),
     ];
     let by = prop_oneof![4 => Just(0i64), 2 => Just(1), 1 => Just(-1), 1 => -250_000..250_000i64];
@@ -144,6 +148,7 @@ fn request(ask: &Ask, ballot: Ballot, ticket: impl Fn((usize, bool)) -> Ticket) 
                 label,
             })
         }
+        What::Break(slot, below) => break_slot(*slot, ballot, *below, ttl_ms.is_multiple_of(2)),
         What::Inspect => Op::Inspect,
     };
     let claims = names.into_iter().map(|name| Claim {
@@ -155,6 +160,19 @@ fn request(ask: &Ask, ballot: Ballot, ticket: impl Fn((usize, bool)) -> Ticket) 
         token: token(ask.holder),
         op,
     }
+}
+
+fn break_slot(slot: u32, ballot: Ballot, below: u64, foreign: bool) -> Op {
+    Op::Break(Break {
+        ballot,
+        up_to: Ballot::new(ballot.get().saturating_sub(below)),
+        foreign,
+        only: None,
+        slot: Some(slot),
+        by: "ops".into(),
+        reason: "dead".into(),
+        keep_ms: 60_000,
+    })
 }
 
 #[cfg(feature = "redis")]
@@ -235,6 +253,8 @@ mod servers {
             "turns",
             "woke two",
             "woke for a slot",
+            "broke a hold",
+            "told of a break",
         ];
         play(flavor, 200, &histories, &names, take, &seen);
     }

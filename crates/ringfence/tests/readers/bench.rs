@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use ringfence::node::{Call, CallError, Completion, Deliver, Facts, Node};
 use ringfence_core::group::Group;
 use ringfence_core::message::{
-    Acquire, Ballot, Claim, Downgrade, Extend, Mode, Op, Refresh, Release, ReleaseKind, Reply,
-    Request, Restore, Ticket,
+    Acquire, Ballot, Break, Claim, Downgrade, Extend, Mode, Op, Refresh, Release, ReleaseKind,
+    Reply, Request, Restore, Ticket,
 };
 use ringfence_core::name::Name;
 use ringfence_core::time::Timestamp;
@@ -56,7 +56,7 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Some(Interference::Delete)),
     ];
     let how = (any::<bool>(), any::<bool>(), offset, ttl);
-    let step = (pass, interference, 1u8..5, claims, 0u8..14, how).prop_map(
+    let step = (pass, interference, 1u8..5, claims, 0u8..16, how).prop_map(
         |(pass_ms, interference, client, claims, what, (with_ticket, stays, offset_us, ttl_ms))| {
             Step {
                 pass_ms,
@@ -111,9 +111,22 @@ impl Step {
             12 => Op::Refresh(Refresh {
                 tickets: Arc::from([ticket]),
             }),
-            _ => Op::Inspect,
+            13 => Op::Inspect,
+            // Some of the readers, the only one, or all of them.
+            _ => Op::Break(Break {
+                ballot,
+                up_to: Ballot::new(ballot.get().saturating_sub(ttl_ms * 20)),
+                foreign: self.stays,
+                only: self.with_ticket.then(|| self.token().id().into()),
+                slot: None,
+                by: "ops".into(),
+                reason: "dead".into(),
+                keep_ms: 60_000,
+            }),
         };
-        let claims = self.claims.iter().map(|&(name, shared)| Claim {
+        let most = if self.what > 13 { 1 } else { 2 };
+        let claims = self.claims.iter().take(most);
+        let claims = claims.map(|&(name, shared)| Claim {
             name: Name::new("", NAMES[name]).unwrap(),
             mode: if shared {
                 Mode::Shared
@@ -123,9 +136,13 @@ impl Step {
         });
         Request {
             claims: claims.collect(),
-            token: Token::from_entropy([self.client; TOKEN_ENTROPY_BYTES]),
+            token: self.token(),
             op,
         }
+    }
+
+    fn token(&self) -> Token {
+        Token::from_entropy([self.client; TOKEN_ENTROPY_BYTES])
     }
 }
 

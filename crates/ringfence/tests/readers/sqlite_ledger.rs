@@ -126,7 +126,8 @@ fn a_file_from_before_readers_is_upgraded() {
     drop(node);
     let file = rusqlite::Connection::open(&path).unwrap();
     file.execute_batch(
-        "DROP TABLE latch;
+        "DROP TABLE broken;
+         DROP TABLE latch;
          DROP TABLE party;
          DROP TABLE reader;
          ALTER TABLE entry DROP COLUMN read_fence;

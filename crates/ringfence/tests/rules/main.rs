@@ -5,6 +5,7 @@
 
 mod bench;
 mod blocking;
+mod breaking;
 mod cancel;
 mod close;
 mod contention;

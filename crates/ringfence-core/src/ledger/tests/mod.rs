@@ -3,6 +3,7 @@
 //! `TestNode` is a node that consists of the ledger, a map, and a clock that the test steps.
 
 mod acquire;
+mod breaking;
 mod extend;
 mod fence;
 mod invariants;

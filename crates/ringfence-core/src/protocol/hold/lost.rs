@@ -10,6 +10,9 @@ pub enum Lost {
     /// So many nodes lost the lock that no majority can hold it.
     #[error("the lock is gone: a majority of the nodes cannot hold it any more")]
     Gone,
+    /// An operator broke the lock. The votes name the operator and the reason.
+    #[error("the lock was broken by an operator")]
+    Broken,
     /// The lock was held for the whole `max_hold`.
     #[error("the lock was held for as long as max_hold allows")]
     MaxHold,

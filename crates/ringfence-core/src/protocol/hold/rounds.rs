@@ -135,7 +135,11 @@ impl Hold {
         }
         match verdict {
             ExtensionVerdict::Extended { deadline } => self.move_deadline(deadline),
-            ExtensionVerdict::Lost => return self.end(Lost::Gone),
+            ExtensionVerdict::Lost => {
+                let is_broken = |vote: &Vote| matches!(vote, Vote::Broken(_));
+                let broken = round.extension.votes().any(is_broken);
+                return self.end(if broken { Lost::Broken } else { Lost::Gone });
+            }
             // A failed extension never releases the lock.
             ExtensionVerdict::Unsure => {}
         }

@@ -128,7 +128,7 @@ impl Tally {
             state.target = match (vote, state.target) {
                 // An acquire that is still under way does no harm: the node has its fence.
                 (Vote::Granted, _) => Target::Holds,
-                (Vote::Gone | Vote::Held(_), Target::Holds) => Target::Nothing,
+                (vote, Target::Holds) if vote.proves_loss() => Target::Nothing,
                 (_, target) => target,
             };
             state.vote.clone_from(vote);

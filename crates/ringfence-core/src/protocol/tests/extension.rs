@@ -189,3 +189,15 @@ fn a_missing_answer_is_no_proof_of_loss() {
         assert_eq!(round.verdict(), Some(ExtensionVerdict::Unsure));
     }
 }
+
+/// A broken hold is lost, with the reason in the votes.
+#[test]
+fn a_break_on_a_majority_proves_the_loss() {
+    let note = || Box::new(crate::message::BreakNote::default());
+    let mut round = Extension::new(3, at(0), TTL, Drift::default(), CALL_TIMEOUT);
+    round.handle_reply(0, reply(Answer::Broken(note())), None, at(1));
+    assert_eq!(round.verdict(), None);
+    round.handle_reply(1, reply(Answer::Broken(note())), None, at(1));
+    assert_eq!(round.verdict(), Some(ExtensionVerdict::Lost));
+    assert_eq!(round.vote(0), &Vote::Broken(note()));
+}

@@ -6,6 +6,7 @@
 mod acquisition;
 mod attempt;
 mod ballot;
+mod breaking;
 mod clients;
 mod confirmation;
 mod duplicates;

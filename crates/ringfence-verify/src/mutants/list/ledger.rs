@@ -207,9 +207,9 @@ mutants! {
     /// An extend does not create a key that is gone.
     ExtendRecreates:
         edit(EXTEND, "extend",
-            "Some(refusal) => return refusal,",
+            "Some(refusal) => return or_broken(entries, token, refusal),",
             "Some(Answer::Gone) if mutant!(ExtendRecreates) => {}
-             Some(refusal) => return refusal,");
+             Some(refusal) => return or_broken(entries, token, refusal),");
 
     /// A downgrade wakes the waiting readers.
     DowngradeWakesNobody:

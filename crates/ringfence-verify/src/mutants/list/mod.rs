@@ -23,6 +23,7 @@
 mod entry;
 
 mod acquisition;
+mod breaks;
 mod client;
 mod confirmation;
 mod failover;
@@ -47,6 +48,7 @@ pub fn all() -> Vec<&'static Mutant> {
         ledger::MUTANTS,
         release::MUTANTS,
         queue::MUTANTS,
+        breaks::MUTANTS,
         acquisition::MUTANTS,
         protocol::MUTANTS,
         confirmation::MUTANTS,

@@ -127,9 +127,9 @@ mutants! {
     LuaExtendRecreates:
         edit(EXTEND, "",
             "if held or gone then
-               return reply('gone')",
+               return or_broken('gone')",
             "if held then
-               return reply('gone')");
+               return or_broken('gone')");
 
     /// Every script answers `newborn` if the birth record differs from the one it was sent.
     LuaBornNotChecked:

@@ -6,7 +6,7 @@ use redis::{RedisWrite, ToRedisArgs};
 
 use crate::ledger::{Rules, TICKET_MS};
 use crate::message::{
-    Acquire, AcquireSlot, Downgrade, Extend, Mode, Op, PARTIES_SHOWN, READERS_SHOWN, Release,
+    Acquire, AcquireSlot, Break, Downgrade, Extend, Mode, Op, PARTIES_SHOWN, READERS_SHOWN, Release,
     ReleaseKind, ReleaseSlot, Request, Slots, TICKETS_SHOWN, Ticket,
 };
 
@@ -193,6 +193,7 @@ pub(super) fn write(
             let words = (ttl(op.ttl_ms), u8::from(op.list));
             call.write_tickets(&scripts.attend, words, &op.tickets, out);
         }
+        Op::Break(op) => call.write(&scripts.break_hold, break_args(op), out),
         Op::Inspect => {
             let shown = (READERS_SHOWN, TICKETS_SHOWN, PARTIES_SHOWN);
             call.write(&scripts.inspect, shown, out);
@@ -289,6 +290,14 @@ fn release(op: &Release) -> impl ToRedisArgs {
     let last = u8::from(op.kind == ReleaseKind::Final);
     let (unknown, stays) = (u8::from(op.fate_unknown), u8::from(op.stays));
     (op.ballot.get(), last, unknown, stays)
+}
+
+/// The arguments of a break.
+fn break_args(op: &Break) -> impl ToRedisArgs {
+    let slot = op.slot.map(|slot| slot.to_string()).unwrap_or_default();
+    let (foreign, only) = (u8::from(op.foreign), op.only.as_deref().unwrap_or_default());
+    let which = (op.ballot.get(), op.up_to.get(), foreign, only, slot);
+    (which, op.keep_ms, &*op.by, &*op.reason)
 }
 
 /// Which slots are released.

@@ -9,7 +9,7 @@ use crate::Receipt;
 use crate::group::Group;
 use crate::ledger::Rules;
 use crate::message::{
-    Acquire, Answer, Arrive, Attend, Ballot, Claim, Downgrade, Extend, Kind, Mode, Op,
+    Acquire, Answer, Arrive, Attend, Ballot, Break, Claim, Downgrade, Extend, Kind, Mode, Op,
     PlainAcquire, PlainExtend, Refresh, RefreshSlots, Release, ReleaseKind, Request, Restore,
     Slots, Ticket, Wake,
 };
@@ -176,6 +176,19 @@ fn request(op: Op) -> Request {
     }
 }
 
+fn a_break(ballot: Ballot) -> Op {
+    Op::Break(Break {
+        ballot,
+        up_to: ballot,
+        foreign: true,
+        only: Some(Arc::from("0123456789")),
+        slot: Some(0),
+        by: Arc::from("ops"),
+        reason: Arc::from("dead"),
+        keep_ms: 1_000,
+    })
+}
+
 /// Every operation, with all its optional parts.
 fn operations() -> Vec<Op> {
     let (ballot, ttl_ms, label) = (Ballot::new(7), 1_000, Arc::<str>::from("me"));
@@ -229,6 +242,7 @@ fn operations() -> Vec<Op> {
             list: true,
             ttl_ms,
         }),
+        a_break(ballot),
         Op::Inspect,
         Op::PlainAcquire(PlainAcquire { ttl_ms }),
         Op::PlainExtend(PlainExtend { ttl_ms }),

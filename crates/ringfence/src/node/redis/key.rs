@@ -24,24 +24,32 @@ const QUEUE_ORDER: &str = "queue-order";
 const QUEUE_LEASES: &str = "queue-leases";
 const READER_LEASES: &str = "readers";
 const READER_LABELS: &str = "reader-labels";
-const PURPOSES: [&str; 6] = [
+/// The purpose of the key that lists the broken holds of a name.
+pub(super) const BROKEN: &str = "broken";
+const PURPOSES: [&str; 7] = [
     RECORD,
     QUEUE,
     QUEUE_ORDER,
     QUEUE_LEASES,
     READER_LEASES,
     READER_LABELS,
+    BROKEN,
 ];
+
+/// [`crate::ledger::BREAKS_MAX`] as text.
+const BREAKS_MAX: &str = "64";
 
 /// Constants that the scripts share with the Rust code: the placeholder in a script, and the text
 /// that replaces it before the script is sent.
-pub(super) const SCRIPT_CONSTANTS: [(&str, &str); 10] = [
+pub(super) const SCRIPT_CONSTANTS: [(&str, &str); 12] = [
     ("$RECORD_KEY", RECORD),
     ("$QUEUE_MARK", QUEUE),
     ("$QUEUE_ORDER", QUEUE_ORDER),
     ("$QUEUE_LEASES", QUEUE_LEASES),
     ("$READER_LEASES", READER_LEASES),
     ("$READER_LABELS", READER_LABELS),
+    ("$BROKEN", BROKEN),
+    ("$BREAKS_MAX", BREAKS_MAX),
     ("$BORN_VERSION", VERSION),
     ("$LOSSLESS", LOSSLESS),
     ("$SHARED", SHARED),
@@ -88,6 +96,11 @@ mod tests {
 
     fn mark_key(key: &str) -> String {
         side_key(key, QUEUE)
+    }
+
+    #[test]
+    fn the_scripts_remember_as_many_breaks_as_the_ledger() {
+        assert_eq!(BREAKS_MAX, crate::ledger::BREAKS_MAX.to_string());
     }
 
     #[test]

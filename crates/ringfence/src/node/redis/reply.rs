@@ -8,7 +8,7 @@ use std::sync::Arc;
 use redis::Value;
 
 use crate::message::{
-    Acquire, AcquireSlot, Answer, Arrivals, Attend, Ballot, Holder, Op, Permit, Refresh,
+    Acquire, AcquireSlot, Answer, Arrivals, Attend, Ballot, BreakNote, Holder, Op, Permit, Refresh,
     RefreshSlots, ReplyStamp, Request, Turn,
 };
 
@@ -19,6 +19,8 @@ pub(super) const NUMBER_MAX_BYTES: usize = 20;
 /// The longest label that is kept. Clients write at most 128 bytes, but other programs may write a
 /// record.
 const LABEL_MAX_BYTES: usize = 512;
+/// The longest reason of a break that is kept. Clients write at most 256 bytes.
+const REASON_MAX_BYTES: usize = 512;
 /// The longest id of a holder: servers report at most 15 characters.
 const HOLDER_ID_MAX_BYTES: usize = 64;
 /// The longest party of a latch. It is written to other nodes, so it must not be shortened.
@@ -120,10 +122,10 @@ fn read_lock(request: &Request, value: Value) -> Result<ScriptReply, MalformedRe
 fn fits(op: &Op, answer: &Answer) -> bool {
     match answer {
         Answer::Granted
-        | Answer::Stale
         | Answer::Behind { .. }
         | Answer::Quarantined { .. }
         | Answer::Late => acquires(op),
+        Answer::Stale => acquires(op) || matches!(op, Op::Break(_)),
         Answer::TicketOld => matches!(
             op,
             Op::Acquire(Acquire {
@@ -137,14 +139,25 @@ fn fits(op: &Op, answer: &Answer) -> bool {
                 ..
             })
         ),
-        Answer::Ahead => acquires(op) || matches!(op, Op::Restore { .. } | Op::Arrive { .. }),
+        Answer::Ahead => {
+            acquires(op) || matches!(op, Op::Restore { .. } | Op::Arrive { .. } | Op::Break(_))
+        }
         Answer::Extended => matches!(op, Op::Extend { .. }),
         Answer::Downgraded => matches!(op, Op::Downgrade { .. }),
         Answer::Released | Answer::Newer => {
             matches!(op, Op::Release { .. } | Op::ReleaseSlot { .. })
         }
         Answer::Restored => matches!(op, Op::Restore { .. }),
-        Answer::Gone => !acquires(op) && !looks(op) && !op.is_of_latch(),
+        Answer::Removed { .. } => matches!(op, Op::Break(_)),
+        Answer::Broken(_) => {
+            matches!(
+                op,
+                Op::Extend { .. } | Op::Downgrade { .. } | Op::Restore { .. }
+            )
+        }
+        Answer::Gone => {
+            !acquires(op) && !looks(op) && !op.is_of_latch() && !matches!(op, Op::Break(_))
+        }
         Answer::Held(_) => !looks(op) && !op.is_of_latch(),
         Answer::Arrivals(_) => op.is_of_latch(),
         Answer::Turns(_) => matches!(op, Op::Refresh { .. } | Op::RefreshSlots { .. }),
@@ -271,6 +284,10 @@ impl Fields {
             b"released" => Answer::Released,
             b"newer" => Answer::Newer,
             b"restored" => Answer::Restored,
+            b"broken" => Answer::Broken(Box::new(self.break_note()?)),
+            b"removed" => Answer::Removed {
+                holders: self.number()?,
+            },
             b"held" => {
                 let claim = self.number()?;
                 let claim = usize::try_from(claim).map_err(|_| MalformedReply)?;
@@ -290,6 +307,19 @@ impl Fields {
                 Answer::Views(views.collect::<Result<_, _>>()?)
             }
             _ => return Err(MalformedReply),
+        })
+    }
+
+    /// A hold that an operator broke.
+    pub(super) fn break_note(&mut self) -> Result<BreakNote, MalformedReply> {
+        Ok(BreakNote {
+            at_us: self.number()?,
+            fence: self.ballot()?,
+            ballot: self.ballot()?,
+            id: self.text(HOLDER_ID_MAX_BYTES)?.unwrap_or_default(),
+            by: self.cut_text(LABEL_MAX_BYTES)?.unwrap_or_default(),
+            label: self.cut_text(LABEL_MAX_BYTES)?.unwrap_or_default(),
+            reason: self.cut_text(REASON_MAX_BYTES)?.unwrap_or_default(),
         })
     }
 

@@ -353,7 +353,11 @@ impl ServerWatch {
                 self.wanted = Some(now + WANTED);
                 return;
             }
-            Op::Release { .. } | Op::ReleaseSlot { .. } | Op::PlainRelease | Op::Inspect => return,
+            Op::Release { .. }
+            | Op::ReleaseSlot { .. }
+            | Op::PlainRelease
+            | Op::Break(_)
+            | Op::Inspect => return,
         };
         self.held_until = self.held_until.max(now + Duration::from_millis(lease_ms));
     }

@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! send ─► channel ─► worker.rs: one thread, one transaction for all waiting jobs
-//!                       ├─► store.rs: the ledger over rows.rs, queue_rows.rs, reader_rows.rs
-//!                       │             and latch_rows.rs, at a moment of node_row.rs
+//!                       ├─► store.rs: the ledger over rows.rs, queue_rows.rs, reader_rows.rs,
+//!                       │             latch_rows.rs and broken_rows.rs, at a moment of node_row.rs
 //!                       ├─► sync.rs, log.rs: what is on the disk before a call is answered
 //!                       └─► wake_socket.rs: wakes, to this process and to others
 //! ```
 //! Opening is `file.rs` (may a lock file be here?) and `schema.rs` (is this our file?). Other users
 //! may write to its folder: `socket.rs` follows no link, `denied.rs` explains missing permissions.
 
+mod broken_rows;
 mod denied;
 mod error;
 mod examine;

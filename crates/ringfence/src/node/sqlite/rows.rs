@@ -113,6 +113,7 @@ fn entry(row: &Row<'_>) -> Result<Entry, Damaged> {
         readers: Vec::new(),
         queue: WaitQueue::default(),
         latch: None,
+        broken: None,
     })
 }
 

@@ -28,8 +28,8 @@ const BUSY_MAX: i32 = 70;
 const BUSY_SOON: i32 = 20;
 
 /// The upgrades of a database from a fresh one on: step n makes format n.
-const STEPS: [&str; 8] = [
-    ENTRIES, TICKETS, READERS, LATCHES, RULES, PARTS, PROMISE, SYNCS,
+const STEPS: [&str; 9] = [
+    ENTRIES, TICKETS, READERS, LATCHES, RULES, PARTS, PROMISE, SYNCS, BREAKS,
 ];
 
 /// The one row of `node` has the node's clock and its group (see `node_row.rs`). `entry` is the
@@ -161,6 +161,25 @@ const PROMISE: &str = "
 const SYNCS: &str = "
     ALTER TABLE node ADD COLUMN syncs_begun INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE node ADD COLUMN syncs_done INTEGER NOT NULL DEFAULT 0;
+";
+
+/// One row for each hold that an operator broke. A process which still runs the code of an earlier
+/// format would not tell its holders why they lost the lock, so it cannot open the file.
+const BREAKS: &str = "
+    CREATE TABLE broken (
+        name TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        at_us INTEGER NOT NULL,
+        until_us INTEGER NOT NULL,
+        fence INTEGER NOT NULL,
+        ballot INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        by TEXT NOT NULL,
+        label TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        PRIMARY KEY (name, number)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX broken_until ON broken (until_us);
 ";
 
 #[derive(Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use super::file::LockFile;
 use super::log::LogLength;
 use super::node_row::NodeRow;
 use super::sync::Durability;
-use super::{latch_rows, queue_rows, reader_rows, rows};
+use super::{broken_rows, latch_rows, queue_rows, reader_rows, rows};
 
 /// The file of one node and its connection.
 pub(super) struct SqliteStore {
@@ -218,6 +218,11 @@ impl Transaction<'_> {
                     .map_err(|error| refused(path, &error))?
                     .map_err(makes_no_sense)?;
             }
+            if request.op.reads_breaks() {
+                entry.broken = broken_rows::load(connection, &claim.name)
+                    .map_err(|error| refused(path, &error))?
+                    .map_err(makes_no_sense)?;
+            }
             if entry.has_marker() {
                 entry.readers = reader_rows::load(connection, &claim.name, now)
                     .map_err(|error| refused(path, &error))?
@@ -285,6 +290,15 @@ impl Store for Transaction<'_> {
             self.write(|connection, _| {
                 reader_rows::store(connection, &claim.name, readers.0, readers.1)
             })?;
+            if let (before, Some(after)) = (&before.broken, &after.broken)
+                && before.as_ref() != Some(after)
+            {
+                let now = self.present.moment();
+                self.write(|connection, _| {
+                    broken_rows::sweep(connection, now)?;
+                    broken_rows::store(connection, &claim.name, after)
+                })?;
+            }
             let latches = (before.latch.as_ref(), after.latch.as_ref());
             if let (before, Some(after)) = latches
                 && before != Some(after)

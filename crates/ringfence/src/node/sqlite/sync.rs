@@ -59,6 +59,7 @@ impl Durability {
                 Op::ReleaseSlot(slots) => Durability::Promised(slots.release.ballot),
                 Op::Restore(restore) => Durability::Promised(restore.ballot),
                 Op::Downgrade(downgrade) => Durability::Promised(downgrade.ballot),
+                Op::Break(op) => Durability::Promised(op.ballot),
             },
             // The first ballot that is accepted under the values of a group syncs them too.
             Job::Probe(_) | Job::Join(..) | Job::Init(..) => Durability::Unsynced,

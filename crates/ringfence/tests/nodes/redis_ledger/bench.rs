@@ -1,6 +1,6 @@
 //! A server, a node connected to it, and access to the server's data without the library.
 
-use super::stored::{parse_line, parse_record};
+use super::stored::{broken_key, parse_breaks, parse_line, parse_record};
 use super::*;
 use crate::redis_node::{call, client, group, node};
 use crate::support::join;
@@ -93,7 +93,18 @@ impl Bench {
             // Names are shared in the histories of `tests/readers`.
             readers: Vec::new(),
             latch: self.stored_latch(name),
+            broken: self.stored_breaks(name),
         }
+    }
+
+    /// The holds of `name` that operators broke.
+    fn stored_breaks(&mut self, name: &str) -> Option<Breaks> {
+        let key = broken_key(name);
+        let mut pipe = redis::pipe();
+        pipe.get(&key).cmd("PEXPIRETIME").arg(&key);
+        let (text, until): (Option<String>, i64) =
+            pipe.atomic().query(&mut self.connection).unwrap();
+        text.map(|text| parse_breaks(&text, u64::try_from(until).expect("it expires")))
     }
 
     /// The parties that have arrived, if `name` is that of a latch.
@@ -176,7 +187,8 @@ pub(super) fn ends(entries: &[Entry]) -> impl Iterator<Item = u64> {
         let key = entry.key.as_ref().and_then(|key| key.until_ms);
         let record = entry.record.as_ref().map(|record| record.until_ms);
         let latch = entry.latch.as_ref().map(|latch| latch.until_ms);
-        [key, record, latch].into_iter().flatten()
+        let broken = entry.broken.as_ref().map(|breaks| breaks.until_us / 1000);
+        [key, record, latch, broken].into_iter().flatten()
     })
 }
 

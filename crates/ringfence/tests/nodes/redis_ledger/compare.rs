@@ -48,6 +48,21 @@ impl Bench {
                 ttl_ms,
                 label,
             }),
+            What::Break(by, foreign, only, keep_ms) => {
+                let stored = self.stored(names[0]);
+                let seat = stored.record.and_then(|record| record.seat);
+                let seated = seat.map_or(0, |seat| seat.ballot.get());
+                Op::Break(Break {
+                    ballot,
+                    up_to: Ballot::new(seated.saturating_add_signed(*by)),
+                    foreign: *foreign,
+                    only: only.map(|who| token(who).id().into()),
+                    slot: None,
+                    by: "an\toperator".into(),
+                    reason: format!("for {keep_ms} ms:\n\"\u{fc}\"").into(),
+                    keep_ms: *keep_ms,
+                })
+            }
             What::Inspect => Op::Inspect,
             What::PlainAcquire => Op::PlainAcquire(PlainAcquire { ttl_ms }),
             What::PlainExtend => Op::PlainExtend(PlainExtend { ttl_ms }),

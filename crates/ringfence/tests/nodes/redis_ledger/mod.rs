@@ -22,17 +22,17 @@ use redis::Commands;
 use ringfence::node::redis::RedisNode;
 use ringfence_core::group::Group;
 use ringfence_core::ledger::{
-    self, Entry, LatchRecord, Moment, PlainKey, QueueEntry, Record, Rules, Seat, TICKET_MS,
+    self, Breaks, Entry, LatchRecord, Moment, PlainKey, QueueEntry, Record, Rules, Seat, TICKET_MS,
     WaitQueue,
 };
 use ringfence_core::message::{
-    Acquire, Answer, Ballot, Extend, Op, PlainAcquire, PlainExtend, Refresh, Release, ReleaseKind,
-    Reply, Request, Restore, Ticket,
+    Acquire, Answer, Ballot, Break, BreakNote, Extend, Op, PlainAcquire, PlainExtend, Refresh,
+    Release, ReleaseKind, Reply, Request, Restore, Ticket,
 };
 use ringfence_testkit::{Flavor, Server};
 
 pub(crate) use bench::Bench;
-pub(crate) use stored::{line_keys, record_key};
+pub(crate) use stored::{broken_key, line_keys, record_key};
 
 use compare::messages_of;
 
@@ -83,6 +83,7 @@ pub(crate) fn play<S: std::fmt::Debug>(
             let keys = [(*name).to_owned(), record_key(name)];
             let _: () = bench.connection.del(&keys).unwrap();
             let _: () = bench.connection.del(&line_keys(name)).unwrap();
+            let _: () = bench.connection.del(broken_key(name)).unwrap();
         }
         bench.began_us = bench.clock_us();
         steps.iter().try_for_each(|step| take(&mut bench, step))
@@ -115,6 +116,8 @@ fn lua_agrees_with_the_ledger(flavor: Flavor) {
         "behind for a while",
         "ticket too old",
         "turns",
+        "broke a hold",
+        "told of a break",
         "woke two",
         "back in the queue",
         "fast path: granted",

@@ -99,6 +99,18 @@ pub(super) fn same_entry(
             seat.until_ms = expected.until_ms;
         }
     }
+    let breaks_until = expected
+        .broken
+        .as_ref()
+        .map(|breaks| breaks.until_us / 1000);
+    if stored.broken.is_none() && breaks_until.is_some_and(|until| until < looked_ms) {
+        stored.broken.clone_from(&expected.broken);
+    }
+    if let (Some(breaks), Some(expected)) = (&mut stored.broken, &expected.broken) {
+        // The server counts in milliseconds.
+        later(breaks.until_us.div_ceil(1000), expected.until_us / 1000)?;
+        breaks.until_us = expected.until_us;
+    }
     prop_assert_eq!(&stored, expected);
     Ok(())
 }

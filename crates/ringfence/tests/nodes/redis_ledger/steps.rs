@@ -40,11 +40,11 @@ pub(super) struct Ask {
 }
 
 impl Ask {
-    /// The names of the operation; a plain operation has only the first.
+    /// The names of the operation; a plain operation or a break has only the first.
     pub(super) fn names(&self) -> Vec<&'static str> {
         let plain = matches!(
             self.what,
-            What::PlainAcquire | What::PlainExtend | What::PlainRelease
+            What::PlainAcquire | What::PlainExtend | What::PlainRelease | What::Break(..)
         );
         let most = if plain { 1 } else { self.names.len() };
         let names = self.names.iter().take(most).map(|name| NAMES[*name]);
@@ -64,6 +64,9 @@ pub(super) enum What {
         keep_ms: Option<u64>,
     },
     Restore,
+    /// How far the broken ballot is from the holder's; whether foreign holders are meant; whose
+    /// hold is meant only; how long it is remembered.
+    Break(i64, bool, Option<u8>, u64),
     Refresh(Vec<Shown>),
     Inspect,
     PlainAcquire,
@@ -103,6 +106,8 @@ pub(super) fn any_step() -> impl Strategy<Value = Step> {
         }),
         3 => Just(What::Restore),
         3 => proptest::collection::vec(shown, 0..6).prop_map(What::Refresh),
+        2 => (-1..=1i64, any::<bool>(), proptest::option::weighted(0.2, 0..3u8), 20..90_000u64)
+            .prop_map(|(by, foreign, only, keep)| What::Break(by, foreign, only, keep)),
         2 => Just(What::Inspect),
         1 => Just(What::PlainAcquire),
         1 => Just(What::PlainExtend),

@@ -19,6 +19,34 @@ pub(crate) fn line_keys(name: &str) -> [String; 3] {
         .map(|word| record_key(name).replacen("record", word, 1))
 }
 
+/// The documented key of a name's broken holds.
+pub(crate) fn broken_key(name: &str) -> String {
+    record_key(name).replacen("record", "broken", 1)
+}
+
+/// The broken holds of a name, from their lines.
+pub(crate) fn parse_breaks(text: &str, until_ms: u64) -> Breaks {
+    let notes = text.split('\n').map(|line| {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [at_us, fence, ballot, id, by, label, reason] = fields[..] else {
+            panic!("{line:?}");
+        };
+        BreakNote {
+            at_us: at_us.parse().unwrap(),
+            fence: Ballot::new(fence.parse().unwrap()),
+            ballot: Ballot::new(ballot.parse().unwrap()),
+            id: id.trim_start_matches('-').to_owned(),
+            label: label.to_owned(),
+            by: by.to_owned(),
+            reason: reason.to_owned(),
+        }
+    });
+    Breaks {
+        notes: notes.collect(),
+        until_us: until_ms * 1000,
+    }
+}
+
 pub(super) fn parse_record(text: &str, until_ms: u64) -> Record {
     let mut fields = text.splitn(9, ':');
     assert_eq!(fields.next(), Some("2"), "{text}");

@@ -51,6 +51,8 @@ impl Bench {
             Answer::TicketOld => "ticket too old",
             Answer::Arrivals(arrivals) if arrivals.parties.len() > 1 => "several arrived",
             Answer::Arrivals(arrivals) if arrivals.since_us.is_none() => "no latch",
+            Answer::Removed { holders: 1.. } => "broke a hold",
+            Answer::Broken(_) => "told of a break",
             Answer::Ahead => "ahead",
             Answer::Turns(turns) if turns.iter().any(|turn| turn.ahead > 1 && turn.free) => "turns",
             _ => "other",

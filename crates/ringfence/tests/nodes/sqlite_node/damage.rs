@@ -135,11 +135,11 @@ fn a_file_that_is_not_ours_is_refused_and_not_changed() {
     drop(SqliteNode::open(&newer, NodeClock::system()).unwrap());
     Connection::open(&newer)
         .unwrap()
-        .pragma_update(None, "user_version", 9)
+        .pragma_update(None, "user_version", 10)
         .unwrap();
     let error = open(&newer);
     assert!(
-        matches!(error, SqliteError::Newer { found: 9, .. }),
+        matches!(error, SqliteError::Newer { found: 10, .. }),
         "{error:?}"
     );
 }

@@ -82,6 +82,7 @@ fn semaphores_and_latches_of_format_5_keep_their_holders_and_parties() {
         ALTER TABLE node DROP COLUMN boot_moment_us;
         ALTER TABLE node DROP COLUMN syncs_begun;
         ALTER TABLE node DROP COLUMN syncs_done;
+        DROP TABLE broken;
         PRAGMA user_version = 5;",
     )
     .unwrap();

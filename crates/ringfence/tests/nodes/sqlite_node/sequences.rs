@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use ringfence_core::ledger::{self, Entry, Moment, Rules};
-use ringfence_core::message::PlainAcquire;
+use ringfence_core::message::{Break, PlainAcquire};
 use ringfence_core::name::Name;
 
 use super::*;
@@ -28,7 +28,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         ..ticket(WALL_US + since, &format!("t.{id}"))
     });
     let release_kind = prop_oneof![Just(ReleaseKind::Final), Just(ReleaseKind::Undo)];
-    let op = (0..15, ballot, ttl, ticket, release_kind, any::<bool>()).prop_map(
+    let op = (0..17, ballot, ttl, ticket, release_kind, any::<bool>()).prop_map(
         move |(kind, ballot, ttl_ms, ticket, release_kind, stays)| match kind {
             0 | 1 => acquire(ballot, ttl_ms),
             2 => extend(ballot, ttl_ms),
@@ -41,6 +41,16 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             9..12 => acquire_with_ticket(ballot, ttl_ms, &ticket),
             12 => refresh(&[&ticket, &later]),
             13 => Op::Inspect,
+            15.. => Op::Break(Break {
+                ballot,
+                up_to: Ballot::new(WALL_US + ttl_ms),
+                foreign: stays,
+                only: None,
+                slot: None,
+                by: "ops".into(),
+                reason: "dead".into(),
+                keep_ms: ttl_ms,
+            }),
             _ => leave(ballot, release_kind, Some(&ticket), stays),
         },
     );

@@ -19,9 +19,9 @@ use ringfence::node::redis::RedisNode;
 use ringfence::url::{NodeUrl, parse_nodes};
 use ringfence_core::group::Group;
 use ringfence_core::ledger::{
-    self, Entry, Moment, PlainKey, QueueEntry, Record, Rules, Seat, WaitQueue,
+    self, Breaks, Entry, Moment, PlainKey, QueueEntry, Record, Rules, Seat, WaitQueue,
 };
-use ringfence_core::message::{Acquire, Answer, Ballot, Op, Request, Wake};
+use ringfence_core::message::{Acquire, Answer, Ballot, BreakNote, Op, Request, Wake};
 use ringfence_testkit::{Flavor, Server};
 
 use sameness::without_leases;

@@ -50,6 +50,11 @@ pub(super) fn same(
             near(&mut seat.until_ms, expected.until_ms)?;
         }
     }
+    if let (Some(breaks), Some(expected)) = (&mut stored.broken, &expected.broken) {
+        let mut until_ms = breaks.until_us.div_ceil(1000);
+        late(&mut until_ms, expected.until_us / 1000)?;
+        breaks.until_us = expected.until_us;
+    }
     // An expired ticket may still be stored.
     stored
         .queue

@@ -63,7 +63,35 @@ impl Bench {
                 entries: tickets.collect(),
             },
             latch: None,
+            broken: self.stored_breaks(&beside("broken")),
         }
+    }
+}
+
+impl Bench {
+    fn stored_breaks(&mut self, key: &str) -> Option<Breaks> {
+        let mut pipe = redis::pipe();
+        pipe.get(key).cmd("PEXPIRETIME").arg(key);
+        let (text, until): (Option<String>, i64) =
+            pipe.atomic().query(&mut self.connection).unwrap();
+        let text = text?;
+        let notes = text.split('\n').map(|line| {
+            let fields: Vec<&str> = line.split('\t').collect();
+            let number = |at: usize| fields[at].parse::<u64>().unwrap();
+            BreakNote {
+                at_us: number(0),
+                fence: Ballot::new(number(1)),
+                ballot: Ballot::new(number(2)),
+                id: fields[3].trim_start_matches('-').to_owned(),
+                by: fields[4].to_owned(),
+                label: fields[5].to_owned(),
+                reason: fields[6].to_owned(),
+            }
+        });
+        Some(Breaks {
+            notes: notes.collect(),
+            until_us: u64::try_from(until).unwrap() * 1000,
+        })
     }
 }
 

@@ -19,6 +19,8 @@ end
 -- The floor in the reply is that of the modes that the caller sent.
 shares = requested
 if held then
-  return reply('held', holder(held))
+  return or_broken('held', holder(held))
+elseif gone then
+  return or_broken('gone')
 end
-return reply(gone and 'gone' or 'downgraded')
+return reply('downgraded')

@@ -4,10 +4,10 @@ local ballot, ttl = tonumber(ARGV[5]), tonumber(ARGV[6])
 local held, gone = not_held()
 -- A reader that finds another holder has lost its share.
 if held and not shares[held] then
-  return reply('held', holder(held))
+  return or_broken('held', holder(held))
 end
 if held or gone then
-  return reply('gone')
+  return or_broken('gone')
 end
 for i = 1, claims do
   prolong(i, ballot, ttl)

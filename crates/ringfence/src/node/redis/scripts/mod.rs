@@ -53,11 +53,12 @@ scripts! {{
         write share seat line enter_queue notice enter acquire]
     // For a server in quarantine, which the fast path does not know.
     acquire_quarantined: [lock limits write share seat line enter_queue notice enter acquire]
-    extend: [lock write share seat prolong not_held extend]
-    downgrade: [lock write share seat prolong not_held line wake_client wake downgrade]
+    extend: [lock write share seat prolong not_held broken extend]
+    downgrade: [lock write share seat prolong not_held broken line wake_client wake downgrade]
     release: [fast(fast_line fast_retire wake_client fast_release)
         write share unshare not_held line enter_queue notice enter retire wake release]
-    restore: [lock write share seat prolong not_held restore]
+    restore: [lock write share seat prolong not_held broken restore]
+    break_hold: [lock write share broken line wake_client wake break]
     refresh: [lock write line enter_queue notice enter refresh]
     acquire_slot: [lock limits write seat line slots enter_queue notice acquire_slot]
     release_slot: [lock write line slots enter_queue retire wake_client release_slot]

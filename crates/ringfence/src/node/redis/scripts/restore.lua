@@ -14,12 +14,12 @@ for i = 1, claims do
 end
 local held = not_held()
 if held then
-  return reply('held', holder(held))
+  return or_broken('held', holder(held))
 end
 -- A late restore must not bring back a lock that its holder released, or that `break` closed.
 for i = 1, claims do
   if ballot <= records[i].closed then
-    return reply('gone')
+    return or_broken('gone')
   end
 end
 if ballot > ceiling then
