@@ -5,7 +5,8 @@ use std::io::{self, IsTerminal, Write};
 use ringfence::{Break, Inspection};
 use serde_json::json;
 
-use super::{CommandContext, mark, take};
+use super::status::text;
+use super::{CommandContext, mark};
 use crate::args::BreakArgs;
 use crate::exit::{self, Exit};
 use crate::report::{CliFailure, one_line};
@@ -104,9 +105,23 @@ fn no_slot(slot: u32) -> CliFailure {
     CliFailure::usage(format!("there is no slot {slot}"))
 }
 
+/// Who holds the lock, for the question.
+fn holder(seen: &Inspection) -> String {
+    match seen.holders.as_slice() {
+        [] if seen.held => "held by another client".to_owned(),
+        [] => "held by no majority".to_owned(),
+        [one] => {
+            let lease = text::lease(one.remaining, seen.kept);
+            let verb = if seen.kept { "kept after" } else { "held by" };
+            format!("{verb} {}, {lease}", text::who(one))
+        }
+        [first, others @ ..] => format!("held by {} and {} more", text::who(first), others.len()),
+    }
+}
+
 /// Asks the person at the terminal. Without one, `--yes` is needed.
 async fn confirm(what: &str, seen: &Inspection) -> Result<(), CliFailure> {
-    let holder = take::holder(seen).unwrap_or_else(|| "held by no majority".to_owned());
+    let holder = holder(seen);
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(CliFailure::usage(format!(
             "{what} is {}; use --yes to break it without a question",

@@ -144,6 +144,11 @@ fn connection(url: &RedisUrl) -> Result<ConnectionInfo, CliFailure> {
     let address = match &url.address {
         Address::Tcp(host, port) => ConnectionAddr::Tcp(host.clone(), *port),
         Address::Unix(path) => ConnectionAddr::Unix(path.clone()),
+        Address::Service(_) => {
+            return Err(CliFailure::usage(
+                "--raise-mark needs the address of the server with the data, not of its Sentinels",
+            ));
+        }
     };
     let mut login = RedisConnectionInfo::default().set_db(i64::from(url.db));
     if let Some(user) = &url.user {

@@ -211,8 +211,6 @@ impl VoteWord {
             Answer::Stale => Self::Stale,
             Answer::Ahead => Self::Ahead,
             Answer::Gone => Self::Gone,
-            Answer::Quarantined { .. } => Self::Quarantined,
-            Answer::Late => Self::Outdated,
             Answer::Broken(_) => Self::Broken,
             Answer::Permit(permit) => return Self::answered(&permit.answer),
             Answer::Released

@@ -112,17 +112,7 @@ impl Step {
                 tickets: Arc::from([ticket]),
             }),
             13 => Op::Inspect,
-            // Some of the readers, the only one, or all of them.
-            _ => Op::Break(Break {
-                ballot,
-                up_to: Ballot::new(ballot.get().saturating_sub(ttl_ms * 20)),
-                foreign: self.stays,
-                only: self.with_ticket.then(|| self.token().id().into()),
-                slot: None,
-                by: "ops".into(),
-                reason: "dead".into(),
-                keep_ms: 60_000,
-            }),
+            _ => Op::Break(self.breaking(ballot)),
         };
         let most = if self.what > 13 { 1 } else { 2 };
         let claims = self.claims.iter().take(most);
@@ -138,6 +128,20 @@ impl Step {
             claims: claims.collect(),
             token: self.token(),
             op,
+        }
+    }
+
+    /// Breaks some of the readers, the only one, or all of them.
+    fn breaking(&self, ballot: Ballot) -> Break {
+        Break {
+            ballot,
+            up_to: Ballot::new(ballot.get().saturating_sub(self.ttl_ms * 20)),
+            foreign: self.stays,
+            only: self.with_ticket.then(|| self.token().id().into()),
+            slot: None,
+            by: "ops".into(),
+            reason: "dead".into(),
+            keep_ms: 60_000,
         }
     }
 

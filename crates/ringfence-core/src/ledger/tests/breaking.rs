@@ -241,6 +241,7 @@ fn a_slot_is_broken_and_offered_to_the_next_waiter() {
                 ttl_ms: TTL_MS,
                 label: Arc::from("job"),
                 ticket: ticket.cloned(),
+                not_after_us: None,
             },
         };
         node.ask_for(&parts, who, Op::AcquireSlot(op)).0

@@ -6,8 +6,8 @@ use redis::{RedisWrite, ToRedisArgs};
 
 use crate::ledger::{Rules, TICKET_MS};
 use crate::message::{
-    Acquire, AcquireSlot, Break, Downgrade, Extend, Mode, Op, PARTIES_SHOWN, READERS_SHOWN, Release,
-    ReleaseKind, ReleaseSlot, Request, Slots, TICKETS_SHOWN, Ticket,
+    Acquire, AcquireSlot, Break, Downgrade, Extend, Mode, Op, PARTIES_SHOWN, READERS_SHOWN,
+    Release, ReleaseKind, ReleaseSlot, Request, Slots, TICKETS_SHOWN, Ticket,
 };
 
 use crate::name::side_key_tag;

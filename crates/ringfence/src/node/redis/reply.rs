@@ -121,10 +121,9 @@ fn read_lock(request: &Request, value: Value) -> Result<ScriptReply, MalformedRe
 /// Whether `op` can have `answer`: a mixed-up reply must not become a grant.
 fn fits(op: &Op, answer: &Answer) -> bool {
     match answer {
-        Answer::Granted
-        | Answer::Behind { .. }
-        | Answer::Quarantined { .. }
-        | Answer::Late => acquires(op),
+        Answer::Granted | Answer::Behind { .. } | Answer::Quarantined { .. } | Answer::Late => {
+            acquires(op)
+        }
         Answer::Stale => acquires(op) || matches!(op, Op::Break(_)),
         Answer::TicketOld => matches!(
             op,
