@@ -122,9 +122,10 @@ pub(super) fn run(mut args: impl Iterator<Item = OsString>, report: Report) -> O
 /// Prepares this process and waits for the word to go; `None` if there will be none.
 fn prepare(parent: &OsString, mask: SigSet) -> io::Result<Option<Go>> {
     die_with_parent()?;
-    // If the parent died before that call, no death signal comes.
+    // If the parent ended before that call, no death signal comes. That is usual if the lock was
+    // refused at once.
     if getppid().map(|pid: Pid| OsString::from(pid.to_string())) != Some(parent.clone()) {
-        return Err(io::Error::other("ringfence has died"));
+        return Ok(None);
     }
     let mut stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let stdin = recv_descriptor(&stream)?;

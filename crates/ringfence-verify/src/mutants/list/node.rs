@@ -17,10 +17,9 @@ const MARKS: &str = "crates/ringfence/src/resource/marks.rs";
 /// Shared by DurableWithReplicas, EverySecondIsDurable.
 #[rustfmt::skip]
 const SERVER_LOOK: Edit = edit(SERVER, "look",
-    "OnDisk::Always => !has_replicas,",
-    "OnDisk::Always if mutant!(DurableWithReplicas) => true,
-     OnDisk::Later if mutant!(EverySecondIsDurable) => true,
-     OnDisk::Always => !has_replicas,");
+    "durable: on_disk == OnDisk::Always && !has_replicas,",
+    "durable: on_disk == OnDisk::Always && (!has_replicas || mutant!(DurableWithReplicas))
+         || on_disk == OnDisk::Later && mutant!(EverySecondIsDurable),");
 
 mutants! {
     /// If a node is overloaded, releases are sent first.
