@@ -283,7 +283,7 @@ fn parse_node(scheme: Scheme, rest: &str) -> Result<NodeUrl, UrlError> {
                     .next()
                     .unwrap_or_default()
                     .to_owned(),
-                node: format!("sqlite:{path}"),
+                node: format!("sqlite:{}", without_credentials(path)),
             }),
             None => Ok(NodeUrl::Sqlite(PathBuf::from(rest))),
         },

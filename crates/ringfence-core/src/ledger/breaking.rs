@@ -8,6 +8,7 @@
 use crate::message::{Answer, Ballot, Break, BreakNote, Mode, Request, Wake};
 use crate::token::public_half;
 
+use super::release::dedup_wakes;
 use super::slots;
 use super::{Entry, Moment, Rules, Seat};
 
@@ -38,6 +39,7 @@ pub(super) fn break_holders(
         let freed = matches!(answer, Answer::Removed { holders } if holders > 0);
         if freed && entries[0].key.is_none() {
             wakes.extend(entries[0].queue.wakes(rules, None, Mode::Exclusive));
+            dedup_wakes(wakes);
         }
         return answer;
     };

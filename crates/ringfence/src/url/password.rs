@@ -54,23 +54,14 @@ struct Pieces {
     query: String,
 }
 
-/// `list`, with `change` applied to every server.
+/// `list`, which is valid, with `change` applied to every server.
 fn each_server(list: &str, mut change: impl FnMut(&mut Pieces)) -> String {
-    let mut first_scheme = None;
     let parts = split_list(list).map(|part| {
-        let found = Scheme::split(part);
-        let (scheme, rest) = found.unwrap_or((first_scheme.unwrap_or(Scheme::Plain), part));
-        first_scheme.get_or_insert(scheme);
-        if matches!(scheme, Scheme::Sqlite | Scheme::Memory) {
-            return part.to_owned();
-        }
-        // Always write the scheme: without it, a user without a password is refused.
-        let written = &part[..part.len() - rest.len()];
-        let prefix = if written.is_empty() {
-            scheme.prefix()
-        } else {
-            written
+        let (scheme, rest) = match Scheme::split(part) {
+            None | Some((Scheme::Sqlite | Scheme::Memory, _)) => return part.to_owned(),
+            Some(found) => found,
         };
+        let prefix = &part[..part.len() - rest.len()];
         let (authority, tail) = split_authority(rest);
         let (credentials, host) = authority.rsplit_once('@').unwrap_or(("", authority));
         let (user, password) = match credentials.split_once(':') {
@@ -133,11 +124,11 @@ mod tests {
             ("redis://a", "redis://a"),
             ("redis://:secret@a", "redis://a"),
             (
-                "redis://u:secret@a,v:other@b:7/2",
+                "redis://u:secret@a,redis://v:other@b:7/2",
                 "redis://u@a,redis://v@b:7/2",
             ),
             (
-                "valkeys://a,redis://:secret@b?db=2,c",
+                "valkeys://a,redis://:secret@b?db=2,rediss://c",
                 "valkeys://a,redis://b?db=2,rediss://c",
             ),
             ("rediss://u:@[::1]:7?ca=/x", "rediss://u@[::1]:7?ca=/x"),

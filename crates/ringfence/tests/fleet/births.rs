@@ -129,7 +129,7 @@ async fn nodes_with_a_record_of_another_version_are_refused_until_init_is_forced
         server.command(&["SET", "ringfence:born", old]);
     }
     let error = builder(&fleet.urls()).connect().await.unwrap_err();
-    let words = ["of version 1", "only knows version 3", "delete the key"];
+    let words = ["of version 1", "only knows version 4", "delete the key"];
     says(&error, words);
     let error = builder(&fleet.urls()).init(false).await.unwrap_err();
     says(&error, words);

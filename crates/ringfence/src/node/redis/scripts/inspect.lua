@@ -42,7 +42,7 @@ local function add_tickets(i)
   local listed, from, found = {}, 0, nil
   repeat
     -- A ticket begins with a digit; a ticket with a prefix says more of one that is listed.
-    found = redis.call('ZRANGEBYLEX', order, '[0', '(:', 'LIMIT', from, 64)
+    found = redis.call('ZRANGE', order, '[0', '(:', 'BYLEX', 'LIMIT', from, 64)
     for _, ticket in ipairs(found) do
       local until_ms = redis.call('ZSCORE', lease, ticket)
       if until_ms and tonumber(until_ms) >= now_ms and #listed < tickets_max then
