@@ -137,7 +137,7 @@ async fn control_characters_in_names_and_labels_are_escaped_in_errors() {
     assert!(
         error
             .to_string()
-            .starts_with("`x\\u{1b}[2J` is held by \\u{1b}[31mred\\n for")
+            .starts_with("`x\\u{1b}[2J` is held by \\u{1b}[31mred\\n")
     );
 }
 
