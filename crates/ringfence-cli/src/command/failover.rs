@@ -2,6 +2,7 @@
 
 use ringfence::Failover;
 use ringfence_core::group::Group;
+use ringfence_core::protocol::{Cluster, Drift};
 
 use crate::duration;
 
@@ -11,7 +12,7 @@ pub(super) fn cost(group: &Group, replicated: bool) -> Option<String> {
     if group.nodes != 1 {
         return None;
     }
-    let quarantine = duration::show(group.quarantine);
+    let quarantine = quarantine(group);
     Some(match group.failover {
         Failover::Lossless => {
             "failover=lossless: a failover costs nothing, by the operator's word".to_owned()
@@ -28,6 +29,12 @@ pub(super) fn cost(group: &Group, replicated: bool) -> Option<String> {
     })
 }
 
+/// The quarantine of `group` as it is in force: with the allowance for clocks.
+pub(super) fn quarantine(group: &Group) -> String {
+    let in_force = Cluster::new(group, Drift::default(), &[]).quarantine();
+    duration::show_ceil(in_force)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,7 +49,7 @@ mod tests {
             cost(&group, replicated).unwrap()
         };
         for (failover, replicated, word) in [
-            (Failover::Auto, true, "grants nothing new for 35s"),
+            (Failover::Auto, true, "grants nothing new for 37 s"),
             (Failover::Auto, false, "?failover=quarantine"),
             (Failover::Quarantine, false, "holders keep their locks"),
             (Failover::Lossless, true, "costs nothing"),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ringfence::node::{ReplicaExamination, ServerExamination, ServiceExamination};
 use ringfence_core::group::Group;
 
+use super::super::failover;
 use super::finding::{Finding, listed, many};
 use crate::duration;
 
@@ -98,7 +99,7 @@ fn failover(service: &ServiceExamination, group: &Group) -> Finding {
             format!(
                 "after a failover no new lock is granted for {}; with down-after-milliseconds of \
                  {down_after}, holders keep their locks if their TTL is {} or longer",
-                duration::show(group.quarantine),
+                failover::quarantine(group),
                 duration::show(least)
             ),
         ),
@@ -110,7 +111,7 @@ fn failover(service: &ServiceExamination, group: &Group) -> Finding {
                 duration::show(least),
                 duration::show(most)
             ),
-            "set down-after-milliseconds to 5000 on all Sentinels, and use a TTL of 20s",
+            "set down-after-milliseconds to 5000 on all Sentinels, and use a TTL of 20 s",
         ),
     }
 }

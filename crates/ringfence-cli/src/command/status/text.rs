@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ringfence::{
     Discount, HolderInspection, HolderKind, Inspection, LatchInspection, NameInspection,
-    NodeInspection, NodeStatus, SemaphoreInspection, Vote, Waiter,
+    NodeInspection, NodeStatus, SemaphoreInspection, Tier, Vote, Waiter,
 };
 
 use super::super::failover;
@@ -200,7 +200,9 @@ pub(super) fn nodes(nodes: &[NodeStatus]) -> String {
 fn failover_cost(node: &NodeStatus) -> Option<String> {
     let facts = node.facts.as_ref().ok()?;
     let replicated = facts.standing.is_some_and(|standing| standing.replicated);
-    failover::cost(&facts.group?, replicated)
+    // An embedded file, or a server that loses nothing, has no failover to tell of.
+    let may_lose = replicated || facts.tier != Tier::Durable;
+    failover::cost(&facts.group?, replicated).filter(|_| may_lose)
 }
 
 /// `said` without the address of the node, which stands before it.

@@ -66,7 +66,7 @@ fn a_healthy_service_says_which_ttl_outlives_a_failover() {
     };
     assert!(of("sentinels").contains("2 of 3 Sentinels"));
     // One and a half times 5 s + 3 s + 5 s + 1 s: the group of this test has the X of a plain URL.
-    assert!(of("failover").contains("21s"), "{}", of("failover"));
+    assert!(of("failover").contains("21 s"), "{}", of("failover"));
     assert!(of("replicas").contains("min-replicas-to-write is 0"));
     of("replica-clocks");
 }
@@ -105,7 +105,7 @@ fn a_list_that_is_shorter_than_the_group_is_a_warning() {
 
 #[test]
 fn a_down_after_that_no_ttl_outlives_is_a_warning() {
-    warns("failover", &["30s", "no TTL is long enough"], |service| {
+    warns("failover", &["30 s", "no TTL is long enough"], |service| {
         let word = service.sentinels[0].1.as_mut().unwrap();
         word.down_after = Some(Duration::from_secs(30));
     });
