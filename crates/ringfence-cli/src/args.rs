@@ -358,7 +358,7 @@ pub(crate) struct BreakArgs {
     /// Do not ask
     #[arg(short, long)]
     pub(crate) yes: bool,
-    /// Why, for the old holder and for `ls --broken`
+    /// Why, for the old holder; the nodes remember it for 7 days
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
     /// Break this slot of the semaphore NAME
