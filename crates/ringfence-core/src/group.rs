@@ -144,7 +144,9 @@ impl Group {
         }
         let overlap = self.stale_master.saturating_add(self.reply_within);
         let is_zero = self.stale_master.is_zero() || self.reply_within.is_zero();
-        if is_zero || quarantines && overlap > self.quarantine {
+        // Only holders on a single node are carried through a quarantine.
+        let carries = quarantines && self.nodes == 1;
+        if is_zero || carries && overlap > self.quarantine {
             return Err(format!(
                 "the time for which a former master may serve ({:?}) and the time for a reply \
                  ({:?}) must be above zero and fit into the quarantine of {:?}",
