@@ -216,7 +216,7 @@ mutants! {
     ArrivalNotSynced:
         edit(SYNC, "of",
             "Op::Arrive(_) => Durability::Synced,",
-            "Op::Arrive(_) if mutant!(ArrivalNotSynced) => Durability::Promised,
+            "Op::Arrive(_) if mutant!(ArrivalNotSynced) => Durability::Unsynced,
              Op::Arrive(_) => Durability::Synced,");
 
     /// After a failed sync of any process the log is copied into the database before the next one.

@@ -25,7 +25,7 @@ local function add_readers(i)
   local leases = side_key(i, '$READER_LEASES')
   add(redis.call('ZCOUNT', leases, since, '+inf'))
   local found = redis.call(
-    'ZREVRANGEBYSCORE', leases, '+inf', since, 'WITHSCORES', 'LIMIT', 0, readers_max)
+    'ZRANGE', leases, '+inf', since, 'BYSCORE', 'REV', 'WITHSCORES', 'LIMIT', 0, readers_max)
   add(#found / 2)
   local labels = side_key(i, '$READER_LABELS')
   for j = 1, #found, 2 do
@@ -60,7 +60,7 @@ end
 
 local function add_latch(i)
   local made = tonumber(redis.call('ZRANGE', KEYS[i], 0, 0, 'WITHSCORES')[2])
-  local arrived = made and redis.call('ZCARD', KEYS[i]) or 0
+  local arrived = made and redis.call('ZCOUNT', KEYS[i], '-inf', '+inf') or 0
   local parties = arrived <= tonumber(ARGV[7]) and redis.call('ZRANGE', KEYS[i], 0, -1) or {}
   add(made or false, arrived, #parties)
   for _, party in ipairs(parties) do
