@@ -10,11 +10,6 @@ const CLUSTER: &str = "crates/ringfence-core/src/protocol/cluster.rs";
 const EXTENSION: &str = "crates/ringfence-core/src/protocol/extension.rs";
 const FAILOVER: &str = "crates/ringfence-core/src/protocol/cluster/failover.rs";
 const HOLD: &str = "crates/ringfence-core/src/protocol/hold/mod.rs";
-const LUA_ACQUIRE: &str = "crates/ringfence/src/node/redis/scripts/acquire.lua";
-const LUA_ACQUIRE_SLOT: &str = "crates/ringfence/src/node/redis/scripts/acquire_slot.lua";
-const LUA_BUNDLE: &str = "crates/ringfence/src/node/redis/scripts/fast_bundle.lua";
-const LUA_LIMITS: &str = "crates/ringfence/src/node/redis/scripts/limits.lua";
-const LUA_RESTORE: &str = "crates/ringfence/src/node/redis/scripts/restore.lua";
 const RESTORE: &str = "crates/ringfence-core/src/ledger/restore.rs";
 const SLOTS: &str = "crates/ringfence-core/src/ledger/slots.rs";
 
@@ -156,41 +151,4 @@ mutants! {
             "let refuses_itself = has_ballots && cluster.is_lone_failover();",
             "let refuses_itself = (has_ballots || mutant!(PlainAcquiresInQuarantine))
                  && cluster.is_lone_failover();");
-
-    /// The only node grants nothing in its quarantine.
-    LuaQuarantinedNodeGrants:
-        edit(LUA_ACQUIRE, "",
-            "if clock < grants_from then",
-            "if false then");
-
-    /// The only node grants no slot in its quarantine.
-    LuaQuarantinedNodeGrantsSlots:
-        edit(LUA_ACQUIRE_SLOT, "",
-            "if clock < grants_from then",
-            "if false then");
-
-    /// A bundle grants nothing in the quarantine, nor too late.
-    LuaBundleGrantsInQuarantine:
-        edit(LUA_BUNDLE, "",
-            "local may_grant = clock >= grants_from and clock <= not_after",
-            "local may_grant = true");
-
-    /// A node does not execute an acquire after the time that its caller allowed.
-    LuaLateAcquireExecuted:
-        edit(LUA_LIMITS, "",
-            "if clock > not_after then",
-            "if false then");
-
-    /// A restore replaces a holder only in a quarantine, and only one with a lower ballot.
-    LuaRestoreReplacesNewer:
-        edit(LUA_RESTORE, "",
-            "if clock < grants_from and conflicts and seat_now and seat_now.ballot < ballot then",
-            "if clock < grants_from and conflicts and seat_now then");
-
-    /// A restore never replaces a value without a ballot.
-    LuaRestoreReplacesForeign:
-        edit(LUA_RESTORE, "",
-            "if clock < grants_from and conflicts and seat_now and seat_now.ballot < ballot then",
-            "if clock < grants_from and conflicts and (not seat_now or seat_now.ballot < ballot)
-             then");
 }
