@@ -11,8 +11,8 @@
 //!
 //! Pure: the caller asks the Sentinels, and passes answers and times.
 
+use core::net::IpAddr;
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 

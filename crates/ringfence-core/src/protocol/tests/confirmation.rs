@@ -1,8 +1,8 @@
 //! Which master a majority of the Sentinels confirms: one test for each condition, and all
 //! combinations of answers of three Sentinels against the rule written a second time.
 
+use core::net::{IpAddr, Ipv4Addr};
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
 
 use super::*;
 
