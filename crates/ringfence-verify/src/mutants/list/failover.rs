@@ -9,7 +9,6 @@ const ATTEMPT: &str = "crates/ringfence-core/src/protocol/attempt.rs";
 const CLUSTER: &str = "crates/ringfence-core/src/protocol/cluster.rs";
 const EXTENSION: &str = "crates/ringfence-core/src/protocol/extension.rs";
 const FAILOVER: &str = "crates/ringfence-core/src/protocol/cluster/failover.rs";
-const HOLD: &str = "crates/ringfence-core/src/protocol/hold/mod.rs";
 const RESTORE: &str = "crates/ringfence-core/src/ledger/restore.rs";
 const SLOTS: &str = "crates/ringfence-core/src/ledger/slots.rs";
 
@@ -91,12 +90,6 @@ mutants! {
         edit(FAILOVER, "discount_extension",
             "let carried = self.nodes.len() == 1",
             "let carried = (self.nodes.len() == 1 || mutant!(CarriedOnOneOfSeveral))");
-
-    /// Neither a receipt nor a plain lock is carried through a failover.
-    ReceiptCarried:
-        edit(HOLD, "carried_until",
-            "let carried = !self.of_receipt && self.kind.has_record();",
-            "let carried = !self.of_receipt && self.kind.has_record() || mutant!(ReceiptCarried);");
 
     /// In a quarantine a holder that finds another one tries to put its lock back.
     OutdatedHolderNotReplaced:
