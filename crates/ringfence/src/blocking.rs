@@ -217,15 +217,18 @@ impl Locks {
     /// Breaks a lock. Make it with [`breaking`](Self::breaking).
     ///
     /// # Errors
-    /// As [`crate::Break::run`].
+    /// As [`crate::BreakRequest::run`].
     #[track_caller]
-    pub fn break_lock(&self, hold: client::Break) -> Result<client::Broken, client::BreakError> {
+    pub fn break_lock(
+        &self,
+        hold: client::BreakRequest,
+    ) -> Result<client::Broken, client::BreakError> {
         self.engine.run(hold.run())
     }
 
     /// A hold that is to be broken by [`break_lock`](Self::break_lock). See
     /// [`crate::Locks::break_lock`].
-    pub fn breaking(&self, name: impl AsRef<str>) -> client::Break {
+    pub fn breaking(&self, name: impl AsRef<str>) -> client::BreakRequest {
         self.engine.locks.break_lock(name)
     }
 

@@ -17,7 +17,7 @@ mod timer;
 
 #[cfg(any(test, feature = "test-util"))]
 pub use stepped::SteppedClock;
-pub(crate) use timer::{Alarm, Timer};
+pub(crate) use timer::{KernelTimer, Timer};
 
 /// The clock that a client measures durations on: `CLOCK_BOOTTIME`, which counts suspend and is
 /// never set.

@@ -140,17 +140,17 @@ pub use node::redis::fuzz_inputs as fuzz;
 
 #[cfg(feature = "client")]
 pub use client::{
-    AcquireError, Arrival, Break, BreakError, Broken, Builder, ConfigError, ConnectError, Election,
-    ExtendError, Guard, Held, HeldExt, HeldFuture, HoldError, HolderInspection, HolderKind,
-    InitError, Initialised, InspectError, Inspection, Latch, LatchError, LatchInspection, Leader,
-    LeaderChange, Leadership, Lock, Locks, NameInspection, NodeInspection, NodeStatus, NodeVote,
-    Observer, Owner, PARTIES_MAX, PERMITS_MAX, PlainGuard, PlainLock, ReadGuard, Receipt,
-    ReceiptError, ReleaseError, ReleaseReceiptError, RwLock, Semaphore, SemaphoreGuard,
-    SemaphoreInspection, Votes, Waiter,
+    AcquireError, Arrival, BreakError, BreakRequest, Broken, Builder, ConfigError, ConnectError,
+    Election, ExtendError, Guard, Held, HeldExt, HeldFuture, HoldError, HolderInspection,
+    HolderKind, InitError, Initialised, InspectError, Inspection, Latch, LatchError,
+    LatchInspection, Leader, LeaderChange, Leadership, Lock, Locks, NameInspection, NodeInspection,
+    NodeStatus, NodeVote, Observer, Owner, PARTIES_MAX, PERMITS_MAX, PlainGuard, PlainLock,
+    ReadGuard, Receipt, ReceiptError, ReleaseError, ReleaseReceiptError, RwLock, Semaphore,
+    SemaphoreGuard, SemaphoreInspection, Votes, WaiterInspection,
 };
 #[cfg(feature = "client")]
 pub use observation::{
-    Event, Listener, LockKind, NodeState, NodeStats, Outcome, RenewalOutcome, Stats,
+    AcquireOutcome, Event, Listener, LockKind, NodeState, NodeStats, RenewalOutcome, Stats,
 };
 #[cfg(feature = "client")]
 pub use ringfence_core::{

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use ringfence::{Break, Inspection};
+use ringfence::{BreakRequest, Inspection};
 use serde_json::json;
 
 use super::status::text;
@@ -16,7 +16,7 @@ pub(super) async fn break_lock(
     args: BreakArgs,
 ) -> Result<Exit, CliFailure> {
     // Before anything is broken: a mark that cannot be raised must not be noticed afterwards.
-    let target = mark::Target::parse(&args)?;
+    let target = mark::MarkTarget::parse(&args)?;
     let (seen, hold) = find(context, &args).await?;
     let what = match args.slot {
         Some(slot) => format!("slot {slot} of `{}`", one_line(&args.name)),
@@ -64,7 +64,7 @@ pub(super) async fn break_lock(
 async fn find(
     context: &CommandContext,
     args: &BreakArgs,
-) -> Result<(Inspection, Break), CliFailure> {
+) -> Result<(Inspection, BreakRequest), CliFailure> {
     let (locks, name) = (&context.locks, &args.name);
     let mut hold = locks.break_lock(name);
     let all = locks.inspect_all(name).await?;

@@ -16,7 +16,7 @@ use crate::report::CliFailure;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A fenced resource.
-pub(super) struct Target {
+pub(super) struct MarkTarget {
     store: Store,
     /// The key or the name under which the resource has its marks.
     resource: String,
@@ -31,7 +31,7 @@ enum Store {
     Postgres,
 }
 
-impl Target {
+impl MarkTarget {
     /// The resource in the arguments, if there is one.
     pub(super) fn parse(args: &BreakArgs) -> Result<Option<Self>, CliFailure> {
         let Some(url) = &args.raise_mark else {

@@ -6,7 +6,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use ringfence::Waiter;
+use ringfence::WaiterInspection;
 use ringfence::clock::Clock;
 use ringfence_core::time::Timestamp;
 
@@ -169,7 +169,7 @@ async fn obstacle(context: &CommandContext, name: &str, wanted: Wanted) -> Obsta
 }
 
 /// Our place in the queue, if it is near the front, and how many wait.
-fn place(waiting: u64, queue: &[Waiter]) -> String {
+fn place(waiting: u64, queue: &[WaiterInspection]) -> String {
     match queue.iter().position(|waiter| waiter.own) {
         Some(0) if waiting <= 1 => ", next in the queue".to_owned(),
         Some(place) => format!(", number {} of {waiting} in the queue", place + 1),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::{Answer, Ballot, Break as BreakOp, Claim, Mode, View};
+use crate::message::{Answer, Ballot, Break, Claim, Mode, View};
 use crate::name::{Name, NameError};
 use crate::protocol::{BreakNext, Vote, inspect};
 use crate::runtime::breaking::break_claims;
@@ -29,10 +29,10 @@ const REASON_MAX_BYTES: usize = 256;
 /// is paused. Only the resource can refuse it: raise its mark to [`Broken::fence`].
 #[derive(Clone)]
 #[must_use = "nothing is broken before `run` is called"]
-pub struct Break {
+pub struct BreakRequest {
     locks: Locks,
     name: Result<Name, NameError>,
-    what: BreakOp,
+    what: Break,
     /// Whether the caller said what it has seen.
     seen: bool,
     permits: Option<u32>,
@@ -105,7 +105,7 @@ impl BreakError {
 impl Locks {
     /// Breaks the lock `name`: for a holder that is known to be dead, or one that `hold_at_least`
     /// keeps from others. All readers of a shared lock are broken, unless
-    /// [`reader`](Break::reader) names one.
+    /// [`reader`](BreakRequest::reader) names one.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -117,12 +117,12 @@ impl Locks {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn break_lock(&self, name: impl AsRef<str>) -> Break {
+    pub fn break_lock(&self, name: impl AsRef<str>) -> BreakRequest {
         let settings = &self.shared.settings;
-        Break {
+        BreakRequest {
             name: Name::new(&settings.prefix, name.as_ref()),
             locks: self.clone(),
-            what: BreakOp {
+            what: Break {
                 ballot: Ballot::default(),
                 up_to: Ballot::default(),
                 foreign: false,
@@ -138,7 +138,7 @@ impl Locks {
     }
 }
 
-impl Break {
+impl BreakRequest {
     /// The operator, for people. Default: the label of this client.
     pub fn by(mut self, operator: &str) -> Self {
         self.what.by = cut(operator, BY_MAX_BYTES);
@@ -254,10 +254,10 @@ impl Break {
     }
 }
 
-impl fmt::Debug for Break {
+impl fmt::Debug for BreakRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name.as_ref().map_or("", Name::as_str);
-        f.debug_struct("Break")
+        f.debug_struct("BreakRequest")
             .field("name", &name)
             .field("by", &self.what.by)
             .field("reason", &self.what.reason)

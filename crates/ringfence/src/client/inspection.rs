@@ -60,7 +60,7 @@ pub struct Inspection {
     /// How many wait in the queue, as a majority sees it.
     pub waiting: u64,
     /// The first of those that wait, in order. At most 8 are listed.
-    pub queue: Vec<Waiter>,
+    pub queue: Vec<WaiterInspection>,
     /// Every node's own view, in node order.
     pub nodes: Vec<NodeInspection>,
 }
@@ -110,7 +110,7 @@ pub struct HolderInspection {
 /// A client in the queue of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Waiter {
+pub struct WaiterInspection {
     /// The id of its ticket. It has no label.
     pub id: String,
     /// For how long it has waited, by the clocks of the nodes.
@@ -135,7 +135,7 @@ pub struct SemaphoreInspection {
     /// How many wait in the queue for one of them, as a majority sees it.
     pub waiting: u64,
     /// The first of those that wait, in order. At most 8 are listed.
-    pub queue: Vec<Waiter>,
+    pub queue: Vec<WaiterInspection>,
 }
 
 impl SemaphoreInspection {

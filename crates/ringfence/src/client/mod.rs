@@ -37,7 +37,7 @@ use crate::message::{Claim, Mode};
 use crate::name::{Name, NameError};
 use crate::runtime::ClientRuntime;
 
-pub use breaking::{Break, BreakError, Broken};
+pub use breaking::{BreakError, BreakRequest, Broken};
 pub use builder::Builder;
 pub use election::{Election, Leader, Leadership};
 pub use error::{
@@ -49,7 +49,7 @@ pub use held::{Held, HeldExt, HeldFuture};
 pub use init::Initialised;
 pub use inspection::{
     HolderInspection, HolderKind, Inspection, LatchInspection, NameInspection, NodeInspection,
-    NodeStatus, SemaphoreInspection, Waiter,
+    NodeStatus, SemaphoreInspection, WaiterInspection,
 };
 pub use latch::{Arrival, Latch, LatchError, PARTIES_MAX};
 pub use lock::Lock;

@@ -25,15 +25,15 @@ impl Timer {
         }
     }
 
-    /// Its alarm, if it has one.
-    pub(crate) fn alarm(&self) -> Option<Alarm> {
+    /// Its kernel timer, if it has one.
+    pub(crate) fn kernel_timer(&self) -> Option<KernelTimer> {
         #[cfg(any(target_os = "linux", target_os = "android"))]
-        return self.boottime.as_ref().map(|timer| timer.alarm());
+        return self.boottime.as_ref().map(|timer| timer.kernel_timer());
         #[cfg(not(any(target_os = "linux", target_os = "android")))]
         None
     }
 
-    /// Completes once the clock has reached `until`, or the time to which the alarm was set since.
+    /// Completes once the clock has reached `until`, or the time to which the kernel timer was set since.
     pub(crate) async fn sleep_until(&mut self, until: Timestamp) {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         if let Some(boottime) = &mut self.boottime {
@@ -47,15 +47,15 @@ impl Timer {
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(crate) use boottime::Alarm;
+pub(crate) use boottime::KernelTimer;
 
-/// Other systems have no such alarm.
+/// Other systems have no such kernel timer.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 #[derive(Debug)]
-pub(crate) enum Alarm {}
+pub(crate) enum KernelTimer {}
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-impl Alarm {
+impl KernelTimer {
     pub(crate) fn set(&self, _: Timestamp) -> bool {
         match *self {}
     }
@@ -89,9 +89,9 @@ pub(super) mod boottime {
 
     /// Sets a timer from any thread, without waking the task that waits for it.
     #[derive(Debug)]
-    pub(crate) struct Alarm(Arc<OwnedFd>);
+    pub(crate) struct KernelTimer(Arc<OwnedFd>);
 
-    impl Alarm {
+    impl KernelTimer {
         /// Lets the timer fire at `at` instead. Returns whether it will.
         pub(crate) fn set(&self, at: Timestamp) -> bool {
             set(&self.0, at).is_ok()
@@ -159,8 +159,8 @@ pub(super) mod boottime {
             AsyncFd::with_interest(Arc::new(fd), Interest::READABLE).map(Self)
         }
 
-        pub(super) fn alarm(&self) -> Alarm {
-            Alarm(Arc::clone(self.0.get_ref()))
+        pub(super) fn kernel_timer(&self) -> KernelTimer {
+            KernelTimer(Arc::clone(self.0.get_ref()))
         }
 
         pub(super) async fn sleep_until(&mut self, until: Timestamp) -> io::Result<()> {

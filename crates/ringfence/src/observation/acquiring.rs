@@ -12,7 +12,7 @@ use crate::protocol::{GrantId, Vote};
 use crate::time::Timestamp;
 
 use super::event::Event;
-use super::labels::Outcome;
+use super::labels::AcquireOutcome;
 use super::{Observation, ObservedLock};
 
 /// See the module.
@@ -90,7 +90,7 @@ impl Acquiring<'_> {
             token = %id.token,
             "lock granted"
         );
-        self.end(Outcome::Granted, now);
+        self.end(AcquireOutcome::Granted, now);
         let observation = self.observation;
         observation.tell(|| Event::Granted {
             name: Arc::clone(self.name),
@@ -114,7 +114,7 @@ impl Acquiring<'_> {
         });
     }
 
-    fn end(&mut self, outcome: Outcome, now: Timestamp) {
+    fn end(&mut self, outcome: AcquireOutcome, now: Timestamp) {
         self.has_outcome = true;
         let Observation {
             counts, exported, ..
@@ -131,22 +131,22 @@ impl Acquiring<'_> {
 impl Drop for Acquiring<'_> {
     fn drop(&mut self) {
         if !self.has_outcome {
-            self.end(Outcome::Dropped, self.clock.now());
+            self.end(AcquireOutcome::Dropped, self.clock.now());
         }
     }
 }
 
-fn outcome(error: &AcquireError) -> Outcome {
+fn outcome(error: &AcquireError) -> AcquireOutcome {
     match error {
-        AcquireError::Held { .. } => Outcome::Held,
-        AcquireError::NoQuorum { .. } => Outcome::NoQuorum,
-        AcquireError::Quarantined { .. } => Outcome::Quarantined,
-        AcquireError::Misconfigured { .. } => Outcome::Misconfigured,
-        AcquireError::Expired { .. } => Outcome::Expired,
-        AcquireError::ClocksApart { .. } => Outcome::ClocksApart,
-        AcquireError::Cancelled { .. } => Outcome::Closed,
+        AcquireError::Held { .. } => AcquireOutcome::Held,
+        AcquireError::NoQuorum { .. } => AcquireOutcome::NoQuorum,
+        AcquireError::Quarantined { .. } => AcquireOutcome::Quarantined,
+        AcquireError::Misconfigured { .. } => AcquireOutcome::Misconfigured,
+        AcquireError::Expired { .. } => AcquireOutcome::Expired,
+        AcquireError::ClocksApart { .. } => AcquireOutcome::ClocksApart,
+        AcquireError::Cancelled { .. } => AcquireOutcome::Closed,
         // The only setting that is checked during a call: the tokio runtime has ended.
-        AcquireError::Invalid(_) => Outcome::Closed,
-        AcquireError::NoEntropy(_) => Outcome::Failed,
+        AcquireError::Invalid(_) => AcquireOutcome::Closed,
+        AcquireError::NoEntropy(_) => AcquireOutcome::Failed,
     }
 }

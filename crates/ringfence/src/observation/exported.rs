@@ -14,7 +14,7 @@ use metrics::{
 };
 
 use super::ObservedLock;
-use super::labels::{LockKind, LossReason, Outcome, RenewalOutcome, VoteWord};
+use super::labels::{AcquireOutcome, LockKind, LossReason, RenewalOutcome, VoteWord};
 use super::names::Templates;
 
 const ACQUIRE: &str = "ringfence_acquire_duration_seconds";
@@ -50,7 +50,7 @@ struct SeriesHandles {
 #[derive(Debug)]
 struct KindHandles {
     labels: Vec<Label>,
-    acquire: [OnceLock<Histogram>; Outcome::ALL.len()],
+    acquire: [OnceLock<Histogram>; AcquireOutcome::ALL.len()],
     hold: OnceLock<Histogram>,
     held: Gauge,
     waiting: Gauge,
@@ -86,7 +86,7 @@ impl Exported {
         }
     }
 
-    pub(super) fn acquired(&self, lock: ObservedLock, outcome: Outcome, waited: Duration) {
+    pub(super) fn acquired(&self, lock: ObservedLock, outcome: AcquireOutcome, waited: Duration) {
         let kind = self.kind(lock);
         let histogram = kind.acquire[outcome as usize]
             .get_or_init(|| histogram!(ACQUIRE, with(&kind.labels, "outcome", outcome.as_str())));

@@ -72,7 +72,7 @@ impl LockKind {
 words! {
     /// How a call that takes a lock ended.
     #[non_exhaustive]
-    pub enum Outcome {
+    pub enum AcquireOutcome {
         /// The lock was granted.
         Granted = "granted",
         /// Another client held it until the wait was over.
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn a_word_is_a_valid_label() {
         let words = LockKind::ALL.iter().map(|word| word.as_str());
-        let words = words.chain(Outcome::ALL.iter().map(|word| word.as_str()));
+        let words = words.chain(AcquireOutcome::ALL.iter().map(|word| word.as_str()));
         let words = words.chain(VoteWord::ALL.iter().map(|word| word.as_str()));
         for word in words {
             assert!(

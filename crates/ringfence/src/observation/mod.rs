@@ -31,7 +31,7 @@ use event::EventQueue;
 pub use event::{Event, Listener};
 use exported::Exported;
 use labels::VoteWord;
-pub use labels::{LockKind, NodeState, Outcome, RenewalOutcome};
+pub use labels::{AcquireOutcome, LockKind, NodeState, RenewalOutcome};
 use names::{Series, Templates};
 use nodes::ObservedNode;
 use stats::Counts;

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::labels::{LockKind, LossReason, NodeState, Outcome, RenewalOutcome};
+use super::labels::{AcquireOutcome, LockKind, LossReason, NodeState, RenewalOutcome};
 
 /// What a client has done since it was connected, and what it holds now.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,7 +64,7 @@ pub struct NodeStats {
 /// The counters of a client, without those of its nodes.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    outcomes: [AtomicU64; Outcome::ALL.len()],
+    outcomes: [AtomicU64; AcquireOutcome::ALL.len()],
     renewals: [AtomicU64; RenewalOutcome::ALL.len()],
     losses: [AtomicU64; LossReason::ALL.len()],
     released: AtomicU64,
@@ -73,7 +73,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub(super) fn acquired(&self, outcome: Outcome) {
+    pub(super) fn acquired(&self, outcome: AcquireOutcome) {
         count(&self.outcomes[outcome as usize]);
     }
 
@@ -110,9 +110,12 @@ impl Counts {
         (events_dropped, listener_panics): (u64, u64),
         nodes: Vec<NodeStats>,
     ) -> Stats {
-        let outcome = |outcome: Outcome| get(&self.outcomes[outcome as usize]);
+        let outcome = |outcome: AcquireOutcome| get(&self.outcomes[outcome as usize]);
         let all = sum(&self.outcomes);
-        let (granted, dropped) = (outcome(Outcome::Granted), outcome(Outcome::Dropped));
+        let (granted, dropped) = (
+            outcome(AcquireOutcome::Granted),
+            outcome(AcquireOutcome::Dropped),
+        );
         let renewed = get(&self.renewals[RenewalOutcome::Renewed as usize]);
         Stats {
             granted,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::ObservedLock;
-use super::labels::{LossReason, Outcome, RenewalOutcome, VoteWord};
+use super::labels::{AcquireOutcome, LossReason, RenewalOutcome, VoteWord};
 use super::names::Templates;
 
 #[derive(Debug)]
@@ -15,7 +15,7 @@ impl Exported {
     }
 
     #[inline]
-    pub(super) fn acquired(&self, _: ObservedLock, _: Outcome, _: Duration) {}
+    pub(super) fn acquired(&self, _: ObservedLock, _: AcquireOutcome, _: Duration) {}
 
     #[inline]
     pub(super) fn held(&self, _: ObservedLock) {}

@@ -9,7 +9,7 @@ use crate::protocol::{BreakCall, BreakNext, BreakRound, BreakVerdict, Discount, 
 use crate::time::Timestamp;
 
 use super::ClientRuntime;
-use super::sender::{PendingRound, RoundMachine};
+use super::sender::{PendingRound, RoundMachine, silent_nodes};
 
 /// Breaks `claims` as `what` says. Returns the outcome and the votes of the last round; `None` if
 /// the client was closed meanwhile.
@@ -54,9 +54,7 @@ impl RoundMachine for BreakRound {
 
     fn handle_timeout(&mut self, now: Timestamp) -> Vec<usize> {
         Self::handle_timeout(self, now);
-        let votes = self.votes().enumerate();
-        let silent = votes.filter(|(_, vote)| **vote == Vote::TimedOut);
-        silent.map(|(node, _)| node).collect()
+        silent_nodes(self.votes())
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {

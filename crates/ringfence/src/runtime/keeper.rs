@@ -25,8 +25,8 @@ pub(crate) async fn keep(
         return;
     };
     let mut timer = Timer::new(clock.clone());
-    if let Some(alarm) = timer.alarm() {
-        schedule.wakes_by(alarm);
+    if let Some(kernel_timer) = timer.kernel_timer() {
+        schedule.wakes_by(kernel_timer);
     }
     let mut done: usize = 0;
     while runtime.strong_count() > 0 {

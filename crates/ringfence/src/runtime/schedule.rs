@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
-use crate::environment::Alarm;
+use crate::environment::KernelTimer;
 use crate::message::{Claim, Mode};
 use crate::time::Timestamp;
 
@@ -25,7 +25,7 @@ pub(crate) struct Schedule {
     /// Notified when an entry is due before the keeper wakes, or the client was dropped.
     changed: Notify,
     /// Sets the keeper's timer.
-    alarm: OnceLock<Alarm>,
+    kernel_timer: OnceLock<KernelTimer>,
 }
 
 #[derive(Debug, Default)]
@@ -125,9 +125,9 @@ impl Schedule {
         drop(removed);
     }
 
-    /// From now on `alarm` is what the keeper waits for.
-    pub(crate) fn wakes_by(&self, alarm: Alarm) {
-        let _ = self.alarm.set(alarm);
+    /// From now on `kernel_timer` is what the keeper waits for.
+    pub(crate) fn wakes_by(&self, kernel_timer: KernelTimer) {
+        let _ = self.kernel_timer.set(kernel_timer);
     }
 
     /// Lets the keeper sleep until the next entry, if the one that it waits for was removed. Costs a
@@ -139,7 +139,12 @@ impl Schedule {
             return;
         };
         // Under the mutex: an earlier entry that is inserted meanwhile wakes the keeper after this.
-        if next > wake_at && self.alarm.get().is_some_and(|alarm| alarm.set(next)) {
+        if next > wake_at
+            && self
+                .kernel_timer
+                .get()
+                .is_some_and(|kernel_timer| kernel_timer.set(next))
+        {
             entries.wake_at = Some(next);
         }
     }
@@ -291,18 +296,18 @@ mod tests {
     async fn the_keeper_sleeps_on_if_its_entry_was_removed() {
         use crate::environment::Timer;
         let (schedule, timer) = (Schedule::default(), Timer::new(Clock::System));
-        let alarm = || timer.alarm().unwrap();
-        schedule.wakes_by(alarm());
+        let kernel_timer = || timer.kernel_timer().unwrap();
+        schedule.wakes_by(kernel_timer());
         let hours = |hours: u64| Clock::System.now() + Duration::from_secs(3600 * hours);
         let first = schedule.insert(hours(1), Due::Refresh);
         assert!(is_woken(&schedule));
-        assert!(alarm().set(schedule.next().unwrap()));
+        assert!(kernel_timer().set(schedule.next().unwrap()));
         schedule.insert(hours(5), Due::Refresh);
         schedule.postpone();
-        assert!(alarm().left() < Duration::from_secs(2 * 3600));
+        assert!(kernel_timer().left() < Duration::from_secs(2 * 3600));
         schedule.remove(first);
         schedule.postpone();
-        assert!(alarm().left() > Duration::from_secs(4 * 3600));
+        assert!(kernel_timer().left() > Duration::from_secs(4 * 3600));
         assert!(!is_woken(&schedule));
         // An earlier entry still wakes it.
         schedule.insert(hours(3), Due::Refresh);

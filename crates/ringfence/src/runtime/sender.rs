@@ -207,9 +207,7 @@ impl RoundMachine for Attempt {
 
     fn handle_timeout(&mut self, now: Timestamp) -> Vec<usize> {
         Self::handle_timeout(self, now);
-        let votes = self.votes().enumerate();
-        let silent = votes.filter(|(_, vote)| **vote == Vote::TimedOut);
-        silent.map(|(node, _)| node).collect()
+        silent_nodes(self.votes())
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
@@ -219,6 +217,13 @@ impl RoundMachine for Attempt {
     fn verdict(&self) -> Option<AttemptVerdict> {
         Self::verdict(self)
     }
+}
+
+/// The nodes that have not answered in time.
+pub(super) fn silent_nodes<'a>(votes: impl Iterator<Item = &'a Vote>) -> Vec<usize> {
+    let silent = votes.enumerate();
+    let silent = silent.filter(|(_, vote)| **vote == Vote::TimedOut);
+    silent.map(|(node, _)| node).collect()
 }
 
 /// A round in progress: its machine, which gets the replies as they arrive.

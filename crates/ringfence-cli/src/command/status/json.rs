@@ -2,7 +2,7 @@
 
 use ringfence::{
     HolderInspection, HolderKind, LatchInspection, NameInspection, NodeInspection, NodeStatus,
-    SemaphoreInspection, Vote, Waiter,
+    SemaphoreInspection, Vote, WaiterInspection,
 };
 use serde_json::{Value, json};
 
@@ -53,7 +53,7 @@ fn holder(holder: &HolderInspection) -> Value {
     })
 }
 
-fn waiter(waiter: &Waiter) -> Value {
+fn waiter(waiter: &WaiterInspection) -> Value {
     json!({"id": waiter.id, "waited_ms": millis(waiter.waited), "shared": waiter.shared})
 }
 

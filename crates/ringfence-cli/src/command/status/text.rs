@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ringfence::{
     Discount, HolderInspection, HolderKind, Inspection, LatchInspection, NameInspection,
-    NodeInspection, NodeStatus, SemaphoreInspection, Tier, Vote, Waiter,
+    NodeInspection, NodeStatus, SemaphoreInspection, Tier, Vote, WaiterInspection,
 };
 
 use super::super::failover;
@@ -128,7 +128,7 @@ pub(crate) fn lease(remaining: Option<Duration>, kept: bool) -> String {
     }
 }
 
-fn queue(waiting: u64, queue: &[Waiter]) -> String {
+fn queue(waiting: u64, queue: &[WaiterInspection]) -> String {
     let first = queue.first();
     let first = first.map(|first| format!(", the first for {}", duration::show(first.waited)));
     match waiting {

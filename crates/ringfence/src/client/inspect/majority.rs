@@ -12,7 +12,7 @@ use super::super::PERMITS_MAX;
 use super::super::error::InspectError;
 use super::super::inspection::{
     HolderInspection, HolderKind, Inspection, LatchInspection, NodeInspection, SemaphoreInspection,
-    Waiter,
+    WaiterInspection,
 };
 use super::super::votes::Votes;
 
@@ -232,7 +232,7 @@ fn readers(holding: &[NodeAnswer<'_>], quorum: usize) -> Vec<HolderInspection> {
 }
 
 /// The tickets that a majority has, in order.
-fn queue(answered: &[NodeAnswer<'_>], quorum: usize) -> Vec<Waiter> {
+fn queue(answered: &[NodeAnswer<'_>], quorum: usize) -> Vec<WaiterInspection> {
     let mut named: BTreeMap<(u64, &str), Vec<(&NodeAnswer<'_>, bool)>> = BTreeMap::new();
     for answer in answered {
         for ticket in &answer.view.tickets {
@@ -241,7 +241,7 @@ fn queue(answered: &[NodeAnswer<'_>], quorum: usize) -> Vec<Waiter> {
         }
     }
     let waiters = named.into_iter().filter(|(_, said)| said.len() >= quorum);
-    let waiters = waiters.map(|((since_us, id), said)| Waiter {
+    let waiters = waiters.map(|((since_us, id), said)| WaiterInspection {
         id: id.to_owned(),
         waited: median(said.iter().filter_map(|(a, _)| a.since(since_us))).unwrap_or_default(),
         shared: said.iter().filter(|(_, shared)| *shared).count() >= quorum,

@@ -17,7 +17,7 @@ use crate::time::Timestamp;
 
 use super::answer::{Said, questions};
 use super::doubt::with_hint;
-use super::{LIMIT, Outcome, Request, Sentinels};
+use super::{LIMIT, LastQuestion, Request, Sentinels};
 use crate::node::redis::transport::connection::Connection;
 use crate::node::redis::transport::wake_listeners::WakeListeners;
 
@@ -208,7 +208,7 @@ impl Sentinels {
     fn report(&self, index: usize, now: Timestamp) {
         let mut state = self.state();
         let apart = self.contradiction(&state, index, now);
-        let outcome: &mut Outcome = &mut state.outcomes[index];
+        let outcome: &mut LastQuestion = &mut state.outcomes[index];
         let Some(apart) = apart else {
             (outcome.apart_since, outcome.warned) = (None, false);
             return;

@@ -57,7 +57,7 @@ struct Member {
 struct State {
     view: SentinelGroupView,
     /// The last outcome of each Sentinel.
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<LastQuestion>,
     /// The master that the link is connected to, after its handshake.
     session: Option<(MasterAddress, Option<u64>)>,
     /// How old the confirmation of a vote may be.
@@ -65,7 +65,7 @@ struct State {
 }
 
 #[derive(Default, Clone)]
-struct Outcome {
+struct LastQuestion {
     /// When the last question was sent that was answered or failed.
     asked_at: Option<Timestamp>,
     /// Why it failed, if it did.
@@ -125,7 +125,7 @@ impl Sentinels {
             clock,
             state: Mutex::new(State {
                 view: SentinelGroupView::new(members.len(), Group::DEFAULT_QUARANTINE),
-                outcomes: vec![Outcome::default(); members.len()],
+                outcomes: vec![LastQuestion::default(); members.len()],
                 session: None,
                 stale_after: Group::STALE_MASTER_SENTINEL,
             }),
@@ -165,7 +165,7 @@ impl Sentinels {
                 if let Some(confirmed) = confirmed.filter(|found| found.asked_at >= since) {
                     return Ok(confirmed);
                 }
-                let asked = |outcome: &Outcome| outcome.asked_at >= Some(since);
+                let asked = |outcome: &LastQuestion| outcome.asked_at >= Some(since);
                 if now >= until || state.outcomes.iter().all(asked) {
                     return Err(self.doubt(&state, since, now));
                 }
@@ -183,7 +183,7 @@ impl Sentinels {
         let until = self.clock.now() + LIMIT;
         loop {
             news.borrow_and_update();
-            let asked = |outcome: &Outcome| outcome.asked_at >= Some(since);
+            let asked = |outcome: &LastQuestion| outcome.asked_at >= Some(since);
             if self.clock.now() >= until || self.state().outcomes.iter().all(asked) {
                 return;
             }
@@ -291,7 +291,7 @@ impl Sentinels {
     /// What each Sentinel says, for the doctor.
     pub(super) fn words(&self) -> Vec<(String, Result<SentinelWord, Trouble>)> {
         let state = self.state();
-        let word = |(index, outcome): (usize, &Outcome)| {
+        let word = |(index, outcome): (usize, &LastQuestion)| {
             let name = self.members[index].reporter.node.to_string();
             let answer = state.view.last_answer(index);
             let word = match (&outcome.trouble, answer) {
