@@ -305,3 +305,14 @@ fn a_wait_without_a_terminal_is_told_once() {
     assert_eq!(told, 1, "{}", waiting.stderr());
     drop(held);
 }
+
+#[test]
+fn init_of_an_embedded_file_does_not_speak_of_failovers() {
+    let init = done(&Scene::embedded(), &["init"]);
+    assert_eq!(
+        (init.code(), init.stdout().trim()),
+        (0, "1 node may vote now"),
+        "{}",
+        init.stderr()
+    );
+}
