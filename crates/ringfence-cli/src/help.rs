@@ -1,6 +1,6 @@
 //! The text that `-h` prints below the options: examples, signals, exit codes.
 //!
-//! A test checks that no line is wider than 80 columns. The options themselves are in `args.rs`.
+//! A test checks that no line is wider than 80 columns. The options themselves are in `args/`.
 
 use clap::Arg;
 

@@ -1,9 +1,10 @@
 //! Many readers or one writer, without async.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::client::terms::terms;
-use crate::client::{self, AcquireError, HoldError};
+use crate::client::{self, AcquireError, ExtendError, HoldError, Receipt, ReleaseReceiptError};
 
 use super::held::{fenced, guard, held, hold};
 use super::{Engine, Guard, Locks};
@@ -76,6 +77,28 @@ impl RwLock {
         self.engine.take(self.lock.try_write())
     }
 
+    /// Extends what [`ReadGuard::leave`] left behind. See [`crate::RwLock::extend_receipt`].
+    ///
+    /// # Errors
+    /// If it is lost, if no majority of the nodes confirmed, or if `ttl` is not allowed.
+    #[track_caller]
+    pub fn extend_receipt(
+        &self,
+        receipt: &Receipt,
+        ttl: Duration,
+    ) -> Result<Duration, ExtendError> {
+        self.engine.run(self.lock.extend_receipt(receipt, ttl))
+    }
+
+    /// Releases what [`ReadGuard::leave`] left behind. See [`crate::RwLock::release_receipt`].
+    ///
+    /// # Errors
+    /// If it was not held any more, or if no majority of the nodes confirmed.
+    #[track_caller]
+    pub fn release_receipt(&self, receipt: &Receipt) -> Result<(), ReleaseReceiptError> {
+        self.engine.run(self.lock.release_receipt(receipt))
+    }
+
     /// Takes a share, does `work`, and releases. See [`Lock::hold`](super::Lock::hold).
     ///
     /// # Errors
@@ -103,6 +126,17 @@ guard! {
 
 impl ReadGuard {
     fenced!();
+
+    /// What another process needs to extend or release it. See [`crate::ReadGuard::receipt`].
+    pub fn receipt(&self) -> Receipt {
+        self.guard.receipt()
+    }
+
+    /// Leaves it behind: stops renewing it and does not release it. See
+    /// [`crate::ReadGuard::leave`].
+    pub fn leave(self) -> Receipt {
+        self.guard.leave()
+    }
 
     held!();
 }

@@ -1,9 +1,13 @@
 //! Semaphores without async.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::client::terms::terms;
-use crate::client::{self, AcquireError, HoldError, InspectError, SemaphoreInspection};
+use crate::client::{
+    self, AcquireError, ExtendError, HoldError, InspectError, Receipt, ReleaseReceiptError,
+    SemaphoreInspection,
+};
 
 use super::held::{fenced, guard, held, hold};
 use super::{Engine, Locks};
@@ -63,6 +67,28 @@ impl Semaphore {
         hold!(self.acquire()?, work)
     }
 
+    /// Extends what [`SemaphoreGuard::leave`] left behind. See [`crate::Semaphore::extend_receipt`].
+    ///
+    /// # Errors
+    /// If it is lost, if no majority of the nodes confirmed, or if `ttl` is not allowed.
+    #[track_caller]
+    pub fn extend_receipt(
+        &self,
+        receipt: &Receipt,
+        ttl: Duration,
+    ) -> Result<Duration, ExtendError> {
+        self.engine.run(self.lock.extend_receipt(receipt, ttl))
+    }
+
+    /// Releases what [`SemaphoreGuard::leave`] left behind. See [`crate::Semaphore::release_receipt`].
+    ///
+    /// # Errors
+    /// If it was not held any more, or if no majority of the nodes confirmed.
+    #[track_caller]
+    pub fn release_receipt(&self, receipt: &Receipt) -> Result<(), ReleaseReceiptError> {
+        self.engine.run(self.lock.release_receipt(receipt))
+    }
+
     /// The holder of each slot and the number of waiters, as a majority of the nodes sees it. See
     /// [`crate::Semaphore::inspect`].
     ///
@@ -86,6 +112,17 @@ impl SemaphoreGuard {
     /// The number of the slot, from 0 on. See [`crate::SemaphoreGuard::slot`].
     pub fn slot(&self) -> u32 {
         self.guard.slot()
+    }
+
+    /// What another process needs to extend or release it. See [`crate::SemaphoreGuard::receipt`].
+    pub fn receipt(&self) -> Receipt {
+        self.guard.receipt()
+    }
+
+    /// Leaves it behind: stops renewing it and does not release it. See
+    /// [`crate::SemaphoreGuard::leave`].
+    pub fn leave(self) -> Receipt {
+        self.guard.leave()
     }
 
     held!();

@@ -169,6 +169,12 @@ pub enum ConfigError {
     /// `attempts` is zero.
     #[error("attempts must be at least 1")]
     NoAttempts,
+    /// The receipt is that of a permit, and this is a lock, or a semaphore with fewer permits.
+    #[error("the receipt is that of a permit; this is a lock, or a semaphore with fewer permits")]
+    ReceiptOfPermit,
+    /// The receipt is that of a lock, and this is a semaphore.
+    #[error("the receipt is that of a lock, and this is a semaphore")]
+    ReceiptOfLock,
     /// A semaphore with no permit, or with too many.
     #[error("a semaphore may have 1 to {most} permits, this one has {permits}")]
     Permits {

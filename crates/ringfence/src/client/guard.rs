@@ -296,7 +296,7 @@ impl Guard {
 
     /// What another process needs to extend or release this lock.
     pub fn receipt(&self) -> Receipt {
-        Receipt::new(self.hold.id())
+        Receipt::new(self.hold())
     }
 
     /// Leaves the lock behind: stops renewing it and does not release it. It ends with its TTL

@@ -44,8 +44,7 @@ impl Locks {
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Inspection, InspectError> {
         self.check_runtime()?;
         let claims = self.claims([name]).map_err(ConfigError::from)?;
-        let name = claims[0].name.to_string();
-        self.look_at(claims).await.of_claim(0, name)
+        self.inspect_claims(claims).await
     }
 
     /// Everything with this name, as a majority of the nodes sees it: the lock, the semaphore and
@@ -122,6 +121,15 @@ impl Locks {
                 .map(|claim| look.of_claim(claim, shown()))
                 .collect::<Result<_, _>>()?,
         })
+    }
+
+    /// The holder of the first of `claims`, as a majority of the nodes sees it.
+    pub(super) async fn inspect_claims(
+        &self,
+        claims: Arc<[Claim]>,
+    ) -> Result<Inspection, InspectError> {
+        let name = claims[0].name.to_string();
+        self.look_at(claims).await.of_claim(0, name)
     }
 
     /// What every node says of `claims`.

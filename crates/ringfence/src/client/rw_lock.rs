@@ -1,14 +1,16 @@
 //! Many readers, or one writer.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::observation::LockKind;
 use crate::token::Token;
 
-use super::error::AcquireError;
+use super::error::{AcquireError, ExtendError};
 use super::guard::Guard;
 use super::held::{held, impl_held};
 use super::lock::Lock;
+use super::receipt::{Receipt, ReleaseReceiptError};
 use super::terms::terms;
 
 /// A lock for many readers or one writer, not yet taken. Made by
@@ -76,6 +78,28 @@ impl RwLock {
     pub async fn try_write(&self) -> Result<Guard, AcquireError> {
         self.0.try_lock().await
     }
+
+    /// Extends what [`ReadGuard::leave`] or [`Guard::leave`] left behind. See
+    /// [`Lock::extend_receipt`].
+    ///
+    /// # Errors
+    /// If the lock is lost, if no majority of the nodes confirmed, or if `ttl` is not allowed.
+    pub async fn extend_receipt(
+        &self,
+        receipt: &Receipt,
+        ttl: Duration,
+    ) -> Result<Duration, ExtendError> {
+        self.0.extend_receipt(receipt, ttl).await
+    }
+
+    /// Releases what [`ReadGuard::leave`] or [`Guard::leave`] left behind. See
+    /// [`Lock::release_receipt`].
+    ///
+    /// # Errors
+    /// If the lock was not held any more, or if no majority of the nodes confirmed.
+    pub async fn release_receipt(&self, receipt: &Receipt) -> Result<(), ReleaseReceiptError> {
+        self.0.release_receipt(receipt).await
+    }
 }
 
 impl ReadGuard {
@@ -97,6 +121,16 @@ impl ReadGuard {
     /// See [`Guard::name`].
     pub fn name(&self) -> &str {
         self.0.name()
+    }
+
+    /// What another process needs to extend or release this share.
+    pub fn receipt(&self) -> Receipt {
+        self.0.receipt()
+    }
+
+    /// Leaves the share behind: stops renewing it and does not release it. See [`Guard::leave`].
+    pub fn leave(self) -> Receipt {
+        self.0.leave()
     }
 
     held!(0);

@@ -10,12 +10,13 @@ use crate::protocol::Attempt;
 use crate::token::Token;
 
 use super::Locks;
-use super::error::{AcquireError, ConfigError, HoldError, InspectError};
+use super::error::{AcquireError, ConfigError, ExtendError, HoldError, InspectError};
 use super::guard::Guard;
 use super::held::{held, impl_held};
 use super::hold_work::while_held;
 use super::inspection::SemaphoreInspection;
 use super::lock::Lock;
+use super::receipt::{Receipt, ReleaseReceiptError};
 use super::terms::terms;
 
 /// The most permits that a semaphore may have: a node looks at every slot at each acquire.
@@ -117,6 +118,29 @@ impl Semaphore {
         self.lock.locks.inspect_slots(&self.name, claims).await
     }
 
+    /// Extends a permit that [`SemaphoreGuard::leave`] left behind. See [`Lock::extend_receipt`].
+    ///
+    /// # Errors
+    /// If the permit is lost, if no majority of the nodes confirmed, or if `ttl` is not allowed.
+    pub async fn extend_receipt(
+        &self,
+        receipt: &Receipt,
+        ttl: Duration,
+    ) -> Result<Duration, ExtendError> {
+        self.check_permits()?;
+        self.lock.extend_receipt(receipt, ttl).await
+    }
+
+    /// Releases a permit that [`SemaphoreGuard::leave`] left behind. See
+    /// [`Lock::release_receipt`].
+    ///
+    /// # Errors
+    /// If the permit was not held any more, or if no majority of the nodes confirmed.
+    pub async fn release_receipt(&self, receipt: &Receipt) -> Result<(), ReleaseReceiptError> {
+        self.check_permits()?;
+        self.lock.release_receipt(receipt).await
+    }
+
     /// How many permits it has, as this client says.
     pub fn permits(&self) -> u32 {
         self.permits
@@ -189,6 +213,16 @@ impl SemaphoreGuard {
     /// The semaphore's name.
     pub fn name(&self) -> &str {
         self.guard.name()
+    }
+
+    /// What another process needs to extend or release this permit.
+    pub fn receipt(&self) -> Receipt {
+        self.guard.receipt()
+    }
+
+    /// Leaves the permit behind: stops renewing it and does not release it. See [`Guard::leave`].
+    pub fn leave(self) -> Receipt {
+        self.guard.leave()
     }
 
     held!(guard);

@@ -1,6 +1,6 @@
 //! Receipts: a hold that one process leaves, and another extends and releases.
 
-use ringfence::{ExtendError, Lost, Receipt, ReleaseError, ReleaseReceiptError};
+use ringfence::{ConfigError, ExtendError, Lost, Receipt, ReleaseError, ReleaseReceiptError};
 
 use crate::bench::{Bench, assert_lost, at_once, foreign, ms};
 
@@ -151,4 +151,126 @@ async fn nodes_in_quarantine_do_not_count_for_the_extension_of_a_receipt() {
     at_once(locks.mutex("x").extend_receipt(&receipt, ms(20_000)))
         .await
         .expect("the quarantine is over");
+}
+
+#[tokio::test]
+async fn the_receipt_of_a_reader_extends_and_releases_its_share_only() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let shared = locks.rw_lock("x");
+    let left = at_once(shared.read()).await.unwrap().leave();
+    let other = at_once(shared.read()).await.unwrap();
+    let receipt = Receipt::parse(&left.expose()).unwrap();
+    let client = bench.client().await;
+    bench.pass(ms(8000)).await;
+    at_once(client.rw_lock("x").extend_receipt(&receipt, ms(20_000)))
+        .await
+        .expect("a share is extended");
+    bench.pass(ms(8000)).await;
+    let readers = at_once(locks.inspect("x")).await.unwrap().holders.len();
+    assert_eq!(readers, 2);
+    // A mutex of this name is the same lock.
+    at_once(client.mutex("x").release_receipt(&receipt))
+        .await
+        .expect("a share is released");
+    let readers = at_once(locks.inspect("x")).await.unwrap().holders.len();
+    assert_eq!(readers, 1);
+    assert_eq!(other.check(), Ok(()));
+}
+
+#[tokio::test]
+async fn the_receipt_of_a_permit_extends_and_releases_its_slot() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let pool = locks.semaphore("x", 2);
+    let first = at_once(pool.acquire()).await.unwrap();
+    let left = at_once(pool.acquire()).await.unwrap().leave();
+    let receipt = Receipt::parse(&left.expose()).unwrap();
+    assert_eq!(receipt.permits(), Some(2));
+    bench.pass(ms(8000)).await;
+    at_once(pool.extend_receipt(&receipt, ms(20_000)))
+        .await
+        .expect("a permit is extended");
+    bench.pass(ms(8000)).await;
+    assert!(at_once(pool.try_acquire()).await.is_err(), "both are taken");
+    at_once(pool.release_receipt(&receipt))
+        .await
+        .expect("a permit is released");
+    assert_eq!(first.check(), Ok(()));
+    let next = at_once(pool.try_acquire()).await;
+    assert!(next.is_ok(), "the slot is free again");
+    let again = at_once(pool.release_receipt(&receipt)).await;
+    assert!(matches!(again, Err(ReleaseReceiptError::Release(_))));
+}
+
+#[tokio::test]
+async fn a_receipt_of_another_kind_is_refused_before_anything_is_sent() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let permit = at_once(locks.semaphore("x", 2).acquire()).await.unwrap();
+    let held = at_once(locks.mutex("y").lock()).await.unwrap();
+    let refused = |outcome| match outcome {
+        Err(ReleaseReceiptError::Invalid(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    let permit = permit.leave();
+    let why = refused(at_once(locks.mutex("x").release_receipt(&permit)).await);
+    assert_eq!(why, ConfigError::ReceiptOfPermit);
+    let why = refused(at_once(locks.semaphore("y", 2).release_receipt(&held.receipt())).await);
+    assert_eq!(why, ConfigError::ReceiptOfLock);
+    // A slot that the semaphore does not have.
+    let text = permit.expose().replace("slot0of2", "slot1of2");
+    let beyond = Receipt::parse(&text).unwrap();
+    let why = refused(at_once(locks.semaphore("x", 1).release_receipt(&beyond)).await);
+    assert_eq!(why, ConfigError::ReceiptOfPermit);
+}
+
+#[tokio::test]
+async fn an_extended_receipt_has_the_lock_delay_of_the_grant() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let lock = locks.mutex("x").lock_delay(ms(5000));
+    let receipt = at_once(lock.lock()).await.unwrap().leave();
+    let receipt = Receipt::parse(&receipt.expose()).unwrap();
+    at_once(locks.mutex("x").extend_receipt(&receipt, ms(10_000)))
+        .await
+        .unwrap();
+    bench.pass(ms(14_990)).await;
+    assert_eq!(bench.holding("x"), 3, "the delay is kept");
+    bench.pass(ms(20)).await;
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn a_released_receipt_keeps_the_lock_for_the_rest_of_hold_at_least() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let lock = locks.mutex("x").hold_at_least(ms(60_000));
+    let receipt = at_once(lock.lock()).await.unwrap().leave();
+    let receipt = Receipt::parse(&receipt.expose()).unwrap();
+    bench.pass(ms(5000)).await;
+    at_once(locks.mutex("x").release_receipt(&receipt))
+        .await
+        .unwrap();
+    bench.pass(ms(54_900)).await;
+    assert!(at_once(locks.mutex("x").try_lock()).await.is_err());
+    bench.pass(ms(200)).await;
+    let next = at_once(locks.mutex("x").try_lock()).await;
+    assert!(next.is_ok(), "the time is over");
+}
+
+#[tokio::test]
+async fn an_expired_receipt_keeps_nothing() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let lock = locks.mutex("x").hold_at_least(ms(60_000));
+    let receipt = at_once(lock.lock()).await.unwrap().leave();
+    bench.pass(ms(11_000)).await;
+    let late = at_once(locks.mutex("x").release_receipt(&receipt)).await;
+    assert!(matches!(
+        late,
+        Err(ReleaseReceiptError::Release(ReleaseError::Expired))
+    ));
+    let next = at_once(locks.mutex("x").try_lock()).await;
+    assert!(next.is_ok(), "it is free");
 }
