@@ -75,15 +75,15 @@ fn read(sample: &Value) -> (String, f64) {
     )
 }
 
-/// Prometheus logs the port that the system gave it.
+/// Prometheus logs the port that the system gave it, and when it answers queries.
 fn listening_address(log: &Path) -> SocketAddr {
     let mut address = None;
-    wait_until("Prometheus to listen", PATIENCE, || {
+    wait_until("Prometheus to be ready", PATIENCE, || {
         let log = fs::read_to_string(log).expect("its log");
         let line = log.lines().find(|line| line.contains("\"Listening on\""));
         let word = line.and_then(|line| line.rsplit_once("address="));
         address = word.and_then(|(_, address)| address.trim().parse().ok());
-        address.is_some()
+        address.is_some() && log.contains("Server is ready")
     });
     address.expect("it was found")
 }
