@@ -1,5 +1,7 @@
 //! The values inside requests and rules: names, tokens, ballots and timestamps.
 
+mod reported;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroU64;

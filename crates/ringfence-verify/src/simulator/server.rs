@@ -352,7 +352,7 @@ impl Server {
     fn may_execute(&self, op: &Op, record: &birth::Incarnation<u64>, unchecked: bool) -> bool {
         let is_master = self.follows().is_none();
         if !is_master {
-            return *op == Op::Inspect;
+            return op.only_looks();
         }
         let id = Some(self.replication_id);
         !op.writes_holder()

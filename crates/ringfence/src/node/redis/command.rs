@@ -6,8 +6,8 @@ use redis::{RedisWrite, ToRedisArgs};
 
 use crate::ledger::{Rules, TICKET_MS};
 use crate::message::{
-    Acquire, AcquireSlot, Break, Downgrade, Extend, Mode, Op, PARTIES_SHOWN, READERS_SHOWN,
-    Release, ReleaseKind, ReleaseSlot, Request, Slots, TICKETS_SHOWN, Ticket,
+    Acquire, AcquireSlot, BREAKS_SHOWN, Break, Downgrade, Extend, List, Mode, Op, PARTIES_SHOWN,
+    READERS_SHOWN, Release, ReleaseKind, ReleaseSlot, Request, Slots, TICKETS_SHOWN, Ticket,
 };
 
 use crate::name::side_key_tag;
@@ -197,6 +197,15 @@ pub(super) fn write(
         Op::Inspect => {
             let shown = (READERS_SHOWN, TICKETS_SHOWN, PARTIES_SHOWN);
             call.write(&scripts.inspect, shown, out);
+        }
+        Op::List(op) => {
+            let cursor = match &*op.cursor {
+                "" => "0",
+                cursor => cursor,
+            };
+            let pages = op.pages.clamp(1, List::PAGES_MAX);
+            let words = (cursor, pages, u8::from(op.breaks), BREAKS_SHOWN);
+            call.write(&scripts.list, words, out);
         }
         Op::PlainAcquire(op) => {
             write_args(out, ("SET", only_name(request), token));

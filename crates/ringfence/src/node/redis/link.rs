@@ -13,7 +13,6 @@ use std::time::Duration;
 use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::clock::Clock;
-use crate::message::Op;
 use crate::node::{Call, CallError, Trouble, TroubleKind};
 use crate::time::Timestamp;
 
@@ -326,7 +325,7 @@ impl Link {
                 TroubleKind::Timeout,
                 "was not sent the call: it had waited too long",
             )
-        } else if session.connection.may_only_look() && call.request.op != Op::Inspect {
+        } else if session.connection.may_only_look() && !call.request.op.only_looks() {
             Some(reporter.may_only_look(&call.request))
         } else if let Err(trouble) = &session.membership {
             Some(trouble.clone())

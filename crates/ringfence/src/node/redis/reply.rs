@@ -1,6 +1,7 @@
 //! Reads the replies of a server. A reply of the wrong shape is an error, since the server may be
 //! broken or hostile.
 
+mod listed;
 mod view;
 
 use std::sync::Arc;
@@ -161,6 +162,7 @@ fn fits(op: &Op, answer: &Answer) -> bool {
         Answer::Arrivals(_) => op.is_of_latch(),
         Answer::Turns(_) => matches!(op, Op::Refresh { .. } | Op::RefreshSlots { .. }),
         Answer::Views(_) => matches!(op, Op::Inspect),
+        Answer::Listed(_) => matches!(op, Op::List(_)),
         // A permit always contains another answer.
         Answer::Permit(_) => false,
     }
@@ -173,7 +175,7 @@ fn acquires(op: &Op) -> bool {
 fn looks(op: &Op) -> bool {
     matches!(
         op,
-        Op::Refresh { .. } | Op::RefreshSlots { .. } | Op::Inspect
+        Op::Refresh { .. } | Op::RefreshSlots { .. } | Op::Inspect | Op::List(_)
     )
 }
 
@@ -185,6 +187,7 @@ pub(crate) fn longest_reply(request: &Request) -> usize {
             memory(1_024 * (256 + 8), 1_024)
         }
         Op::Inspect => request.claims.iter().map(view::longest).sum(),
+        Op::List(_) => listed::longest(),
         // A number for each ticket.
         Op::Refresh(Refresh { tickets }) | Op::RefreshSlots(RefreshSlots { tickets }) => {
             memory(0, tickets.len() as u64 + 16)
@@ -301,6 +304,7 @@ impl Fields {
             }
             b"turns" => Answer::Turns(self.turns(&request.op)?),
             b"arrivals" => Answer::Arrivals(self.arrivals(&request.op)?),
+            b"listed" => Answer::Listed(self.portion(&request.op)?),
             b"views" => {
                 let views = (0..request.claims.len()).map(|claim| self.view(claim));
                 Answer::Views(views.collect::<Result<_, _>>()?)

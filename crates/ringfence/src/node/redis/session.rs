@@ -357,7 +357,8 @@ impl ServerWatch {
             | Op::ReleaseSlot { .. }
             | Op::PlainRelease
             | Op::Break(_)
-            | Op::Inspect => return,
+            | Op::Inspect
+            | Op::List(_) => return,
         };
         self.held_until = self.held_until.max(now + Duration::from_millis(lease_ms));
     }
