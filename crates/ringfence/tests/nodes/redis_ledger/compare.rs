@@ -14,7 +14,7 @@ impl Bench {
 
     /// The request of `ask`, with a ballot that fits the present record.
     pub(super) fn request(&mut self, ask: &Ask) -> Request {
-        let (names, ttl_ms) = (ask.names(), ask.ttl_ms);
+        let (names, ttl_ms, latest) = (ask.names(), ask.ttl_ms, ask.latest);
         let ballot = self.ballot(ask.ballot, &names);
         let label: Arc<str> = format!("label of {}: with colons:\n{ttl_ms}", ask.holder).into();
         let op = match &ask.what {
@@ -23,7 +23,7 @@ impl Bench {
                 ttl_ms,
                 label,
                 ticket: shown.map(|shown| self.ticket(shown)),
-                not_after_us: None,
+                not_after_us: latest.map(|by| self.clock_us().saturating_add_signed(by)),
             }),
             What::Extend => Op::Extend(Extend { ballot, ttl_ms }),
             What::Release {
@@ -95,10 +95,16 @@ impl Bench {
         // The fast path counts expired tickets; the full path reads which they are.
         let fast = acquires_or_releases && looks.0 > counted && looks.1 == looked;
         let waited = waiting(entries);
+        let token = request.token.expose();
+        let by_other = |entry: &Entry| entry.key.as_ref().is_some_and(|key| key.value != token);
+        let held = entries.iter().any(by_other);
         let now = Moment::of_clock(clock_us);
         let outcome = ledger::apply(&self.rules, now, entries, request);
         self.count_operation(request, &outcome, (waited, waiting(entries)), fast);
         let (answer, stamp) = (outcome.answer, outcome.stamp);
+        if held && answer == Answer::Restored {
+            *self.tally.entry("a holder replaced").or_default() += 1;
+        }
         prop_assert_eq!(
             self.published_wakes(),
             messages_of(&outcome.wakes),
