@@ -1,6 +1,8 @@
 //! The arguments as the user typed them. `command/` decides what they mean.
 
+pub(crate) mod ls;
 pub(crate) mod token;
+pub(crate) mod watch;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,7 +13,9 @@ use clap::{Args, Parser, Subcommand};
 use crate::report::CliFailure;
 use crate::supervise::{Leftovers, OnLost, StopSchedule};
 use crate::{duration, exit, help};
+use ls::LsArgs;
 use token::TokenArgs;
+use watch::WatchArgs;
 
 /// Run commands under a lock that one client holds at a time: on this machine, or
 /// across a fleet, on the Redis or Valkey servers that you already have.
@@ -87,6 +91,10 @@ pub(crate) enum LockCommand {
     Release(ReleaseArgs),
     /// Show who holds a lock, or the state of the nodes
     Status(StatusArgs),
+    /// List the locks that are held or queued for
+    Ls(LsArgs),
+    /// Print a line whenever a lock changes hands
+    Watch(WatchArgs),
     /// End the hold of another client, which is known to be dead
     Break(BreakArgs),
 }
@@ -99,6 +107,11 @@ impl LockCommand {
             Self::Elect(elect) => Some(&elect.job),
             _ => None,
         }
+    }
+
+    /// Whether it only looks: then nothing is created or written.
+    pub(crate) fn only_looks(&self) -> bool {
+        matches!(self, Self::Status(_) | Self::Ls(_) | Self::Watch(_))
     }
 
     /// Checks that span several arguments.
