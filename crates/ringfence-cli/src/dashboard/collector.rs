@@ -132,7 +132,9 @@ impl ClusterCollector {
                     self.snapshots.borrow().rows.len()
                 }
             };
-            self.clock().sleep_until(began + pace::interval(rows)).await;
+            self.clock()
+                .sleep_until(began + pace::search_interval(rows))
+                .await;
         }
     }
 
@@ -154,9 +156,9 @@ impl ClusterCollector {
                 continue;
             };
             let ended_ms = self.published.moments.now_ms();
-            self.published
-                .timeline()
-                .saw_round(round.began_ms, ended_ms);
+            let mut timeline = self.published.timeline();
+            timeline.saw_round(round.began_ms, ended_ms, &round.unread);
+            drop(timeline);
             let count = round.rows.len();
             self.publish(|snapshot| {
                 snapshot.rows = steady(&snapshot.rows, round.rows.into_values());

@@ -1,10 +1,15 @@
 //! The rolling search of the nodes for locks, round after round.
+//!
+//! A round finds all names. It reads those that are new, and those that were not read for a while
+//! (`pace.rs`); what is known of the others stays.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfence::{ListError, ListStep, Listing, Locks};
 
 use super::collector::Moments;
+use super::pace;
 use super::rows::{LockRow, RowKey, SeenName};
 
 /// The most rows that are kept. More would be too much for a page and for this process.
@@ -14,10 +19,38 @@ const ROWS_MAX: usize = 20_000;
 pub(super) struct LockSearch {
     listing: Listing,
     moments: Moments,
-    /// What this round has found.
+    plan: Arc<Mutex<ReadPlan>>,
+    /// What is known, from earlier rounds.
+    known: BTreeMap<RowKey, LockRow>,
+    /// What this round has read.
     found: BTreeMap<RowKey, LockRow>,
     began_ms: u64,
     shortened: bool,
+}
+
+/// Which names a round reads.
+#[derive(Default)]
+struct ReadPlan {
+    /// When each name was last read.
+    read_ms: HashMap<String, u64>,
+    /// Names that were read before this are read again.
+    due_before_ms: u64,
+    /// Every name that this round found, and whether it reads it. It does not change its mind: the
+    /// slots of a semaphore are found one by one.
+    decided: HashMap<String, bool>,
+}
+
+impl ReadPlan {
+    /// Whether the name, which was found, is to be read.
+    fn decide(&mut self, name: &str) -> bool {
+        if let Some(reads) = self.decided.get(name) {
+            return *reads;
+        }
+        let last_ms = self.read_ms.get(name);
+        let reads = last_ms.is_none_or(|last_ms| *last_ms <= self.due_before_ms);
+        self.decided.insert(name.to_owned(), reads);
+        reads
+    }
 }
 
 /// What a step of the search found.
@@ -33,15 +66,24 @@ pub(super) struct SearchRound {
     /// Every lock that existed during the whole round, and some that existed for a part of it.
     pub(super) rows: BTreeMap<RowKey, LockRow>,
     pub(super) began_ms: u64,
+    /// The names that were found and not read.
+    pub(super) unread: HashSet<String>,
     /// Whether locks are missing because there are too many.
     pub(super) shortened: bool,
 }
 
 impl LockSearch {
     pub(super) fn new(locks: &Locks, moments: &Moments) -> Self {
+        let plan = Arc::<Mutex<ReadPlan>>::default();
+        let shared = Arc::clone(&plan);
         Self {
-            listing: locks.list().with_remnants(),
+            listing: locks
+                .list()
+                .with_remnants()
+                .only(move |name| lock(&shared).decide(name)),
             moments: moments.clone(),
+            plan,
+            known: BTreeMap::new(),
             found: BTreeMap::new(),
             began_ms: moments.now_ms(),
             shortened: false,
@@ -53,6 +95,11 @@ impl LockSearch {
         self.found.clear();
         self.shortened = false;
         self.began_ms = self.moments.now_ms();
+        let age = pace::read_interval(self.known.len());
+        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        let mut plan = lock(&self.plan);
+        plan.decided.clear();
+        plan.due_before_ms = self.began_ms.saturating_sub(age_ms);
     }
 
     /// The next step of the round. After a failure a new round begins.
@@ -67,12 +114,36 @@ impl LockSearch {
                 self.shortened = true;
             }
         }
-        let round = step.complete.then(|| SearchRound {
-            rows: std::mem::take(&mut self.found),
-            began_ms: self.began_ms,
-            shortened: self.shortened,
-        });
+        let round = step.complete.then(|| self.end());
         Ok(SearchStep { rows, round })
+    }
+
+    /// Ends the round: what it read, and what is known of the names that it found and did not read.
+    fn end(&mut self) -> SearchRound {
+        let mut rows = std::mem::take(&mut self.found);
+        let mut plan = lock(&self.plan);
+        let now_ms = self.moments.now_ms();
+        let ReadPlan {
+            read_ms, decided, ..
+        } = &mut *plan;
+        read_ms.retain(|name, _| decided.contains_key(name));
+        for (name, reads) in decided.iter() {
+            if *reads {
+                read_ms.insert(name.clone(), now_ms);
+            }
+        }
+        let old = std::mem::take(&mut self.known).into_iter();
+        let unread = decided.iter().filter(|(_, reads)| !**reads);
+        let unread: HashSet<String> = unread.map(|(name, _)| name.clone()).collect();
+        rows.extend(old.filter(|(key, _)| unread.contains(&key.name)));
+        drop(plan);
+        self.known.clone_from(&rows);
+        SearchRound {
+            rows,
+            began_ms: self.began_ms,
+            unread,
+            shortened: self.shortened,
+        }
     }
 
     fn rows_of(&self, step: &ListStep) -> Vec<LockRow> {
@@ -89,5 +160,27 @@ impl LockSearch {
             named.rows()
         });
         rows.collect()
+    }
+}
+
+fn lock(plan: &Mutex<ReadPlan>) -> MutexGuard<'_, ReadPlan> {
+    plan.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_names_are_read_at_once_and_others_when_they_are_due() {
+        let mut plan = ReadPlan {
+            read_ms: HashMap::from([("old".to_owned(), 10), ("fresh".to_owned(), 90)]),
+            due_before_ms: 50,
+            ..ReadPlan::default()
+        };
+        assert!(plan.decide("new") && plan.decide("old") && !plan.decide("fresh"));
+        // It was read meanwhile, and another part of it is found.
+        plan.read_ms.insert("new".to_owned(), 100);
+        assert!(plan.decide("new"));
     }
 }

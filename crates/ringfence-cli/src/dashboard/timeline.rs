@@ -3,7 +3,7 @@
 //! Only what was seen is recorded. A span reaches from the first observation to the last one of the
 //! same thing. The time between two spans was not seen; readers show it as unknown.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use serde::Serialize;
 
@@ -13,9 +13,9 @@ use super::rows::{LockRow, RowPart};
 pub(super) const KEPT_MS: u64 = 15 * 60 * 1000;
 /// The most spans of all tracks. The oldest are dropped, and the time before becomes unknown.
 const SPANS_MAX: usize = 50_000;
-/// Two observations of the same thing that are further apart leave a gap. The slowest poll is 2 s,
-/// and a slow answer may take another second.
-const SEEN_WITHIN_MS: u64 = 5_000;
+/// Two observations of the same thing that are further apart leave a gap: as far as those of a lock
+/// among a thousand, and a slow answer.
+const SEEN_WITHIN_MS: u64 = 7_000;
 
 /// What a track is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,12 +115,15 @@ impl Timeline {
         }
     }
 
-    /// A round of the search is over: every lock that was held from `from_ms` to `to_ms` was seen
-    /// meanwhile. Others are free.
-    pub(super) fn saw_round(&mut self, from_ms: u64, to_ms: u64) {
-        let absent = self.locks.iter_mut().filter(|(_, track)| {
+    /// A round of the search is over: every lock that was held from `from_ms` to `to_ms` was found
+    /// meanwhile. Of those with a name in `unread`, which were not read, nothing was seen. Others
+    /// that were not seen are free.
+    pub(super) fn saw_round(&mut self, from_ms: u64, to_ms: u64, unread: &HashSet<String>) {
+        let absent = self.locks.iter_mut().filter(|(key, track)| {
             let last = track.0.back();
-            last.is_none_or(|last| last.to_ms < from_ms || last.state.holder.is_none())
+            let is_free = last.is_none_or(|last| last.state.holder.is_none());
+            let is_seen = last.is_some_and(|last| last.to_ms >= from_ms);
+            (is_free || !is_seen) && !unread.contains(&key.name)
         });
         for (_, track) in absent {
             let free = SeenState {
@@ -256,7 +259,7 @@ mod tests {
 
     fn saw(timeline: &mut Timeline, rows: &[LockRow], at_ms: u64) {
         timeline.saw_rows(rows);
-        timeline.saw_round(at_ms, at_ms);
+        timeline.saw_round(at_ms, at_ms, &HashSet::new());
     }
 
     fn row(id: &str, fence: Option<u64>, at_ms: u64) -> LockRow {
@@ -297,6 +300,20 @@ mod tests {
         saw(&mut fenced, &[row("x", Some(1), S)], S);
         saw(&mut fenced, &[row("x", Some(1), 60 * S)], 60 * S);
         assert_eq!(spans(&fenced, "a"), [(S, 60 * S, who("x"))]);
+    }
+
+    #[test]
+    fn a_lock_that_was_found_and_not_read_is_not_seen() {
+        let mut timeline = Timeline::default();
+        saw(&mut timeline, &[row("x", None, S)], S);
+        let unread = HashSet::from(["a".to_owned()]);
+        timeline.saw_round(2 * S, 2 * S, &unread);
+        assert_eq!(spans(&timeline, "a"), [(S, S, who("x"))]);
+        timeline.saw_round(3 * S, 3 * S, &HashSet::new());
+        assert_eq!(
+            spans(&timeline, "a"),
+            [(S, S, who("x")), (3 * S, 3 * S, None)]
+        );
     }
 
     #[test]

@@ -219,7 +219,9 @@ export function tickLocks() {
     line.classList.toggle("low", share < 0.34);
   }
   for (const text of document.querySelectorAll(".lease-left")) {
-    text.textContent = duration(text.dataset.until - now);
+    const left = text.dataset.until - now;
+    text.textContent = left > 0 ? duration(left) : "not seen";
+    text.title = left > 0 ? "" : "the lease that was last seen has ended; it may have been renewed since";
   }
 }
 
