@@ -4,7 +4,9 @@ mod cluster;
 mod job;
 mod lock;
 mod look;
+pub(crate) mod ls;
 pub(crate) mod token;
+pub(crate) mod watch;
 
 use std::path::PathBuf;
 
@@ -17,6 +19,9 @@ pub(crate) use cluster::{DoctorArgs, InitArgs};
 pub(crate) use job::{ElectArgs, JobArgs, RunArgs};
 pub(crate) use lock::{AcquireArgs, DEFAULT_TTL, ExtendArgs, LockArgs, ReleaseArgs};
 pub(crate) use look::{BreakArgs, StatusArgs};
+
+use ls::LsArgs;
+use watch::WatchArgs;
 
 /// Run commands under a lock that one client holds at a time: on this machine, or
 /// across a fleet, on the Redis or Valkey servers that you already have.
@@ -92,6 +97,10 @@ pub(crate) enum LockCommand {
     Release(ReleaseArgs),
     /// Show who holds a lock, or the state of the nodes
     Status(StatusArgs),
+    /// List the locks that are held or queued for
+    Ls(LsArgs),
+    /// Print a line whenever a lock changes hands
+    Watch(WatchArgs),
     /// End the hold of another client, which is known to be dead
     Break(BreakArgs),
 }
@@ -104,6 +113,11 @@ impl LockCommand {
             Self::Elect(elect) => Some(&elect.job),
             _ => None,
         }
+    }
+
+    /// Whether it only looks: then nothing is created or written.
+    pub(crate) fn only_looks(&self) -> bool {
+        matches!(self, Self::Status(_) | Self::Ls(_) | Self::Watch(_))
     }
 
     /// Checks that span several arguments.

@@ -13,6 +13,7 @@ Examples:
   ringfence run migrate -- ./migrate.sh            one at a time in the fleet
   ringfence elect scheduler -- ./scheduler         exactly one in the fleet
   ringfence status migrate                         who holds the lock?
+  ringfence ls                                     what is held?
   ringfence doctor                                 what is wrong?
 
 Without --nodes, locks are in a file that belongs to the current user. So the
@@ -136,6 +137,34 @@ How many parties a latch needs is known only to its clients.
 
 Exit code: 0; with --exit-code 75 if the lock or all permits are held. 69 if too
 few nodes answer, without NAME also if too few vote. 64 usage.";
+
+pub(crate) const LS: &str = "\
+Examples:
+  ringfence ls                           all locks that are held or queued for
+  ringfence ls 'orders:*'                only names that begin with orders:
+  ringfence ls --watch                   draw the list again and again
+  ringfence ls --json | jq -r .name      one JSON object per line
+  ringfence ls --broken                  who broke which lock, when and why
+
+LEASE is the time left unless the holder renews the lock. VOTES is how many nodes
+have this holder. Plain locks and those of other libraries have no record, so they
+are not listed. The search takes at most 1 % of the time of a server: among few
+other keys it takes less than 2 s, among a million about a minute.
+
+Exit code: 0, 69 if no majority of the nodes answers, 64 usage.";
+
+pub(crate) const WATCH: &str = "\
+Example:
+  ringfence watch nightly-report
+     0 ms  held by web-1:4711 (fence 1763371234567890)
+   12.3 s  web-1:4711 (fence 1763371234567890) is gone
+   12.3 s  taken by web-2:815 (fence 1763371246890123)
+
+\"changed hands in between\": the fence rose, so a client held the lock between two
+looks. Ctrl-C ends it.
+
+Exit code: 0 if its reader has gone, 128+n if signal n ended it, 69 if no majority
+of the nodes answers at the beginning, 64 usage.";
 
 pub(crate) const DOCTOR: &str = "\
 Each line has a verdict: ok, note, warning or PROBLEM. Below it is what to do.

@@ -1,7 +1,5 @@
 //! The values inside requests and rules: names, tokens, ballots and timestamps.
 
-mod reported;
-
 use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroU64;
@@ -397,5 +395,6 @@ impl fmt::Debug for Timestamp {
     }
 }
 
+mod reported;
 #[cfg(test)]
 mod tests;

@@ -134,9 +134,9 @@ pub enum Answer {
 pub struct Portion {
     /// Where the next portion begins; `None` after the last one.
     pub next: Option<Arc<str>>,
-    /// How long the portion kept the server busy, in microseconds. Zero if the node does not
-    /// measure it.
-    pub took_us: u64,
+    /// How long the portion kept the server busy, in microseconds. `None` if the server cannot
+    /// measure it; zero if there is no server to be kept busy.
+    pub took_us: Option<u64>,
     /// The keys of the locks, slots, admission records and latches that are held or queued for. A
     /// key may appear twice. Locks without a record are missing.
     pub names: Vec<Name>,

@@ -81,7 +81,9 @@ impl Scan {
     /// Handles the reply to a request that was sent at `sent`.
     pub fn handle_portion(&mut self, portion: &Portion, sent: Timestamp, now: Timestamp) {
         // A portion cannot have taken longer than its round trip, whatever the node says.
-        let took = Duration::from_micros(portion.took_us).min(now.since(sent));
+        let round_trip = now.since(sent);
+        let took = portion.took_us.map_or(round_trip, Duration::from_micros);
+        let took = took.min(round_trip);
         let made_up_for = now.since(self.as_of) / SHARE;
         self.debt = self.debt.saturating_sub(made_up_for).saturating_add(took);
         self.as_of = now;

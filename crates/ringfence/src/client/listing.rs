@@ -23,7 +23,7 @@ use super::error::{InspectError, ListError};
 use super::inspection::{Inspection, LatchInspection, SemaphoreInspection};
 
 use reading::Parts;
-use search::Search;
+use search::GroupSearch;
 
 /// A search of all nodes for the locks that are held or queued for. [`Locks::list`] makes it.
 ///
@@ -33,13 +33,13 @@ use search::Search;
 /// Dropping it at any time leaves nothing behind.
 #[must_use = "nothing is searched before `step` or `collect` is called"]
 pub struct Listing {
-    search: Search,
-    wanted: Option<Wanted>,
+    search: GroupSearch,
+    wanted: Option<NameFilter>,
     /// What was found in this round, by the name of the user.
     found: BTreeMap<Name, Parts>,
 }
 
-type Wanted = Box<dyn Fn(&str) -> bool + Send + Sync>;
+type NameFilter = Box<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// What one step of a [`Listing`] found.
 #[derive(Debug, Clone)]
@@ -148,7 +148,7 @@ impl Locks {
     /// ```
     pub fn list(&self) -> Listing {
         Listing {
-            search: Search::new(self.clone(), false),
+            search: GroupSearch::new(self.clone(), false),
             wanted: None,
             found: BTreeMap::new(),
         }
@@ -160,7 +160,7 @@ impl Locks {
     /// # Errors
     /// If no majority of the nodes answers.
     pub async fn list_breaks(&self) -> Result<Vec<ListedBreak>, ListError> {
-        let mut search = Search::new(self.clone(), true);
+        let mut search = GroupSearch::new(self.clone(), true);
         let mut breaks: BTreeMap<(Name, u64, String), ListedBreak> = BTreeMap::new();
         loop {
             for found in search.next_portions().await? {
@@ -224,17 +224,17 @@ impl Listing {
             self.search.restart();
             self.found.clear();
         }
-        let changed = match self.find().await {
-            Ok(changed) => changed,
+        let read = match self.find().await {
+            Ok(parts) => self.search.locks().read(parts).await,
+            Err(error) => Err(error),
+        };
+        let (locks, unreadable) = match read {
+            Ok(read) => read,
             Err(error) => {
                 self.search.give_up();
                 return Err(error);
             }
         };
-        let locks = self.search.locks();
-        let parts = changed.into_iter();
-        let parts = parts.filter_map(|name| Some((self.found.get(&name)?.clone(), name)));
-        let (locks, unreadable) = locks.read(parts.collect()).await?;
         Ok(ListStep {
             locks,
             unreadable,
@@ -267,8 +267,8 @@ impl Listing {
         }
     }
 
-    /// The names of which the next portions show something new.
-    async fn find(&mut self) -> Result<Vec<Name>, ListError> {
+    /// The names of which the next portions show something new, and what was found of them.
+    async fn find(&mut self) -> Result<Vec<(Parts, Name)>, ListError> {
         let mut changed = Vec::new();
         let found = self.search.next_portions().await?;
         let keys = found.into_iter().flat_map(|found| found.portion.names);
@@ -287,7 +287,9 @@ impl Listing {
         }
         changed.sort_unstable();
         changed.dedup();
-        Ok(changed)
+        let parts = changed.into_iter();
+        let parts = parts.filter_map(|name| Some((self.found.get(&name)?.clone(), name)));
+        Ok(parts.collect())
     }
 }
 

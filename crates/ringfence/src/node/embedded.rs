@@ -131,6 +131,7 @@ pub(super) fn list_portion<S>(
     let mut reply = apply(store, &request)?;
     if let Answer::Listed(portion) = &mut reply.answer {
         portion.next = next;
+        portion.took_us = Some(0);
     }
     Ok(reply)
 }

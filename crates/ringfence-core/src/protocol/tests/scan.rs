@@ -12,7 +12,7 @@ const MS: Duration = Duration::from_millis(1);
 fn portion(next: Option<&str>, took_us: u64) -> Portion {
     Portion {
         next: next.map(Arc::from),
-        took_us,
+        took_us: Some(took_us),
         ..Portion::default()
     }
 }
@@ -86,6 +86,18 @@ fn portions_grow_while_they_are_short_and_shrink_when_they_are_long() {
     }
     scan.handle_portion(&portion(Some("1"), 400), now, now + MS);
     assert_eq!(requested(&scan).pages, 1);
+}
+
+#[test]
+fn what_a_server_cannot_measure_took_as_long_as_its_round_trip() {
+    let now = Timestamp::ZERO;
+    let mut scan = Scan::new(false, now);
+    let unmeasured = Portion {
+        took_us: None,
+        ..portion(Some("1"), 0)
+    };
+    scan.handle_portion(&unmeasured, now, now + 21 * MS);
+    assert_eq!(scan.poll_timeout(), Some(now + 121 * MS));
 }
 
 /// A hostile node may say that a portion took a year.

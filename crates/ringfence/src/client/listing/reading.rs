@@ -1,6 +1,7 @@
 //! Inspects the names that a search found: what a majority of the nodes has of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::message::Claim;
 use crate::name::Name;
@@ -16,6 +17,11 @@ use super::{ListedLock, UnreadableName};
 /// How many names one request inspects: a fraction of a millisecond of a server. If all of them had
 /// as many readers as a reply lists, the reply would still be within its limits.
 const NAMES_AT_ONCE: usize = 48;
+
+/// Between two requests to several nodes there is a pause, so many times as long as a request took,
+/// and a request counts no more than this.
+const PAUSES: u32 = 3;
+const PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// Which parts of a name were found: the lock, the semaphore, the latch.
 #[derive(Debug, Clone)]
@@ -120,12 +126,21 @@ impl Locks {
         &self,
         keys: &[Name],
     ) -> Result<Vec<Result<Inspection, InspectError>>, ListError> {
+        let clock = &self.runtime().sender.clock;
+        let mut ready = clock.now();
         let mut views = Vec::with_capacity(keys.len());
         // The ranges still to be inspected, the first one last.
         let mut todo: Vec<&[Name]> = keys.chunks(NAMES_AT_ONCE).rev().collect();
         while let Some(range) = todo.pop() {
             let claims: Arc<[Claim]> = claims_of(range.iter().cloned());
+            // One node that makes up names must not make us occupy the others.
+            if self.node_names().len() > 1 {
+                clock.sleep_until(ready).await;
+            }
+            let asked = clock.now();
             let look = self.look_at(claims).await;
+            let took = clock.now().since(asked).min(PAUSE_MAX);
+            ready = clock.now() + PAUSES * took;
             let shown = |at: usize| Name::to_string(&range[at]);
             let seen: Result<Vec<_>, _> = (0..range.len())
                 .map(|at| look.of_claim(at, shown(at)))

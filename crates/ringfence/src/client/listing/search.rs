@@ -17,13 +17,18 @@ use super::NodeSearch;
 /// How long a node may take for one portion.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How many times longer than a majority a node may take.
+const SLOWER: u32 = 4;
+
 /// See the module.
-pub(super) struct Search {
+pub(super) struct GroupSearch {
     locks: Locks,
     /// The search of each node, and why it was given up in this round.
     scans: Vec<(Scan, Option<CallError>)>,
     /// When the round began.
     began: Timestamp,
+    /// Until when the other nodes may go on, once a majority has been searched completely.
+    give_up_at: Option<Timestamp>,
 }
 
 /// One portion of one node.
@@ -33,7 +38,7 @@ pub(super) struct FoundPortion {
     pub(super) clock_us: u64,
 }
 
-impl Search {
+impl GroupSearch {
     pub(super) fn new(locks: Locks, breaks: bool) -> Self {
         let sender = &locks.runtime().sender;
         let began = sender.clock.now();
@@ -41,6 +46,7 @@ impl Search {
         Self {
             scans: scans.map(|_| (Scan::new(breaks, began), None)).collect(),
             began,
+            give_up_at: None,
             locks,
         }
     }
@@ -61,6 +67,7 @@ impl Search {
             *error = None;
         }
         self.began = self.locks.runtime().sender.clock.now();
+        self.give_up_at = None;
     }
 
     /// Ends the round.
@@ -122,7 +129,33 @@ impl Search {
             }
         }
         self.check_quorum()?;
+        self.leave_slow_nodes(now);
         Ok(found)
+    }
+
+    /// A lock that a majority has is found on any majority. A node that is much slower than a
+    /// majority, or that pretends to have keys without end, does not keep the round from ending.
+    fn leave_slow_nodes(&mut self, now: Timestamp) {
+        let searched = self.scans.iter();
+        let searched = searched.filter(|(scan, error)| scan.is_complete() && error.is_none());
+        if searched.count() < quorum(self.scans.len()) {
+            return;
+        }
+        let began = self.began;
+        let slowest = || now + SLOWER * now.since(began) + PATIENCE;
+        if now < *self.give_up_at.get_or_insert_with(slowest) {
+            return;
+        }
+        for (scan, error) in &mut self.scans {
+            if !scan.is_complete() {
+                scan.give_up();
+                let trouble = Trouble::new(
+                    TroubleKind::Timeout,
+                    "its search took much longer than that of a majority",
+                );
+                *error = Some(CallError::Unknown(trouble));
+            }
+        }
     }
 
     /// A lock that a majority has is found on any majority. So others need not answer.

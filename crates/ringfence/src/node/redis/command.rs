@@ -6,7 +6,7 @@ use redis::{RedisWrite, ToRedisArgs};
 
 use crate::ledger::{Rules, TICKET_MS};
 use crate::message::{
-    Acquire, AcquireSlot, BREAKS_SHOWN, Break, Downgrade, Extend, List, Mode, Op, PARTIES_SHOWN,
+    Acquire, AcquireSlot, BREAKS_SHOWN, Break, Downgrade, Extend, Mode, Op, PARTIES_SHOWN,
     READERS_SHOWN, Release, ReleaseKind, ReleaseSlot, Request, Slots, TICKETS_SHOWN, Ticket,
 };
 
@@ -199,12 +199,7 @@ pub(super) fn write(
             call.write(&scripts.inspect, shown, out);
         }
         Op::List(op) => {
-            let cursor = match &*op.cursor {
-                "" => "0",
-                cursor => cursor,
-            };
-            let pages = op.pages.clamp(1, List::PAGES_MAX);
-            let words = (cursor, pages, u8::from(op.breaks), BREAKS_SHOWN);
+            let words = (&*op.cursor, op.pages, u8::from(op.breaks), BREAKS_SHOWN);
             call.write(&scripts.list, words, out);
         }
         Op::PlainAcquire(op) => {

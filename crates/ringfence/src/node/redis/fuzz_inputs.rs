@@ -9,7 +9,7 @@ use crate::Receipt;
 use crate::group::Group;
 use crate::ledger::Rules;
 use crate::message::{
-    Acquire, Answer, Arrive, Attend, Ballot, Break, Claim, Downgrade, Extend, Kind, Mode, Op,
+    Acquire, Answer, Arrive, Attend, Ballot, Break, Claim, Downgrade, Extend, Kind, List, Mode, Op,
     PlainAcquire, PlainExtend, Refresh, RefreshSlots, Release, ReleaseKind, Request, Restore,
     Slots, Ticket, Wake,
 };
@@ -244,10 +244,20 @@ fn operations() -> Vec<Op> {
         }),
         a_break(ballot),
         Op::Inspect,
+        list(false),
+        list(true),
         Op::PlainAcquire(PlainAcquire { ttl_ms }),
         Op::PlainExtend(PlainExtend { ttl_ms }),
         Op::PlainRelease,
     ]
+}
+
+fn list(breaks: bool) -> Op {
+    Op::List(List {
+        cursor: Arc::from("17"),
+        pages: 1,
+        breaks,
+    })
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! broken or hostile.
 
 mod listed;
+mod plain;
 mod view;
 
 use std::sync::Arc;
@@ -44,37 +45,9 @@ pub(super) enum ScriptReply {
 pub(super) fn read(request: &Request, value: Value) -> Result<ScriptReply, MalformedReply> {
     match request.op {
         Op::PlainAcquire { .. } | Op::PlainExtend { .. } | Op::PlainRelease => {
-            read_plain(&request.op, &value).map(|answer| ScriptReply::Answer(answer, None))
+            plain::read(&request.op, &value).map(|answer| ScriptReply::Answer(answer, None))
         }
         _ => read_lock(request, value),
-    }
-}
-
-/// A plain reply does not name the holder, so `Held` has the default one.
-fn read_plain(op: &Op, value: &Value) -> Result<Answer, MalformedReply> {
-    let answer = match value {
-        Value::Okay => Answer::Granted,
-        Value::Nil => Answer::Held(Holder::default()),
-        Value::BulkString(word) => match word.as_slice() {
-            b"extended" => Answer::Extended,
-            b"released" => Answer::Released,
-            b"gone" => Answer::Gone,
-            b"held" => Answer::Held(Holder::default()),
-            _ => return Err(MalformedReply),
-        },
-        _ => return Err(MalformedReply),
-    };
-    let fits = match answer {
-        Answer::Granted => matches!(op, Op::PlainAcquire { .. }),
-        Answer::Extended => matches!(op, Op::PlainExtend { .. }),
-        Answer::Released => matches!(op, Op::PlainRelease),
-        Answer::Gone => !matches!(op, Op::PlainAcquire { .. }),
-        _ => true,
-    };
-    if fits {
-        Ok(answer)
-    } else {
-        Err(MalformedReply)
     }
 }
 

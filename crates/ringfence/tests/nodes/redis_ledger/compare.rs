@@ -9,7 +9,46 @@ impl Bench {
         let names = ask.names();
         let mut entries = self.settled(&names);
         let request = self.request(ask);
-        self.compare_request(&request, &mut entries)
+        self.compare_request(&request, &mut entries)?;
+        match ask.what {
+            What::Inspect => self.compare_lists(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Compares what the server lists of all names with what the ledger lists.
+    fn compare_lists(&mut self) -> Result<(), TestCaseError> {
+        for breaks in [false, true] {
+            let mut entries = self.settled(&NAMES);
+            let before_us = self.clock_us();
+            let expiries: Vec<u64> = ends(&entries).collect();
+            let list = List {
+                cursor: "".into(),
+                pages: List::PAGES_MAX,
+                breaks,
+            };
+            let op = Op::List(list);
+            let reply = self.ask(&request(&[], 0, op.clone()));
+            if self.expired_meanwhile(&expiries, before_us) {
+                return Ok(());
+            }
+            let now = Moment::of_clock(before_us);
+            let expected = request(&NAMES, 0, op);
+            let outcome = ledger::apply(&self.rules, now, &mut entries, &expected);
+            let (Answer::Listed(found), Answer::Listed(expected)) = (reply.answer, outcome.answer)
+            else {
+                panic!("a list is answered with a portion");
+            };
+            prop_assert_eq!(found.next, None);
+            let names = |names: Vec<Name>| names.into_iter().collect::<BTreeSet<_>>();
+            prop_assert_eq!(names(found.names), names(expected.names));
+            let notes = |mut notes: Vec<(Name, BreakNote)>| {
+                notes.sort_by(|(a, _), (b, _)| a.cmp(b));
+                notes
+            };
+            prop_assert_eq!(notes(found.breaks), notes(expected.breaks));
+        }
+        Ok(())
     }
 
     /// The request of `ask`, with a ballot that fits the present record.

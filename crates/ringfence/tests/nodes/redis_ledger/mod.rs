@@ -27,9 +27,10 @@ use ringfence_core::ledger::{
     WaitQueue,
 };
 use ringfence_core::message::{
-    Acquire, Answer, Ballot, Break, BreakNote, Extend, Op, PlainAcquire, PlainExtend, Refresh,
-    Release, ReleaseKind, Reply, Request, Restore, Ticket,
+    Acquire, Answer, Ballot, Break, BreakNote, Extend, List, Op, PlainAcquire, PlainExtend,
+    Refresh, Release, ReleaseKind, Reply, Request, Restore, Ticket,
 };
+use ringfence_core::name::Name;
 use ringfence_testkit::{Flavor, Server};
 
 pub(crate) use bench::Bench;

@@ -25,7 +25,7 @@ impl Fields {
         cursor.parse::<u64>().map_err(|_| MalformedReply)?;
         let mut portion = Portion {
             next: Some(Arc::from(cursor)).filter(|cursor| &**cursor != "0"),
-            took_us: self.number()?,
+            took_us: self.maybe_number()?,
             ..Portion::default()
         };
         while self.0.len() > 0 {

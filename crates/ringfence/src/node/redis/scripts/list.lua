@@ -1,11 +1,16 @@
 -- List: the keys of locks, slots, admission records and latches that are held or queued for, in a
 -- portion of this server's keys; or the names with broken holds. No claims. Writes nothing.
--- ARGV: cursor, how many pages to search, 1 for broken holds, how many of these for each name.
+-- ARGV: cursor ('' at the beginning), how many pages to search, 1 for broken holds, how many of these for each name.
 --
--- Values: the next cursor ('0' at the end), how long the portion took in us, then the keys; or for
--- each broken hold its name and the values of an answer `broken`.
-local began = os.clock()
-local cursor, pages, breaks, shown = ARGV[5], tonumber(ARGV[6]), ARGV[7] == '1', tonumber(ARGV[8])
+-- Values: the next cursor ('0' at the end), how long the portion took in us (nil if that is not
+-- known), then the keys; or for each broken hold its name and the values of an answer `broken`.
+-- Servers differ: some have no `os`, some stop the clock of `TIME` while a script runs.
+local measures, cpu = pcall(function()
+  return os.clock
+end)
+local began = measures and cpu()
+local cursor, pages = ARGV[5] == '' and '0' or ARGV[5], tonumber(ARGV[6])
+local breaks, shown = ARGV[7] == '1', tonumber(ARGV[8])
 local found, keys = reply('listed', false, 0), 0
 -- A reply is bounded: at most 2,300 bytes for each key, or 600 for each broken hold.
 local page = breaks and 50 or 200
@@ -65,7 +70,13 @@ local function examine(key)
 end
 
 for _ = 1, pages do
-  local scanned = redis.call('SCAN', cursor, 'MATCH', 'ringfence:{*', 'COUNT', page)
+  local scanned = redis.pcall('SCAN', cursor, 'MATCH', 'ringfence:{*', 'COUNT', page)
+  if scanned.err and string.find(scanned.err, "can't run", 1, true) then
+    -- The error of a command in a script does not name the command.
+    return redis.error_reply("NOPERM this user has no permissions to run the 'scan' command")
+  elseif scanned.err then
+    return scanned
+  end
   cursor = scanned[1]
   for _, key in ipairs(scanned[2]) do
     examine(key)
@@ -74,5 +85,12 @@ for _ = 1, pages do
     break
   end
 end
-found[4], found[5] = cursor, math.ceil((os.clock() - began) * 1000000)
+local took
+if measures then
+  took = math.ceil((cpu() - began) * 1000000)
+else
+  time = redis.call('TIME')
+  took = time[1] * 1000000 + time[2] - clock
+end
+found[4], found[5] = cursor, took > 0 and took
 return found
