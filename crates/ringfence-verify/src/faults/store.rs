@@ -9,6 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{RedisError, RedisResult, Script};
 use ringfence::resource::Refused;
 use ringfence::resource::redis::{FENCED, FencedKey};
+use ringfence_testkit::Server;
 
 /// A connection to the resources.
 #[derive(Clone)]
@@ -97,13 +98,24 @@ impl Store {
     }
 }
 
+/// The writes that a copy of `resource` on `server` accepted, in order. `checks`: of the copy that
+/// checks fences.
+pub(super) fn writes(server: &Server, resource: &str, checks: bool) -> Vec<Entry> {
+    let key = match checks {
+        true => fenced(resource),
+        false => unfenced(resource),
+    };
+    let entries = server.command(&["LRANGE", &key, "0", "-1"]);
+    entries.lines().filter_map(Entry::parse).collect()
+}
+
 /// The key of the copy that checks fences.
-pub(super) fn fenced(name: &str) -> String {
+fn fenced(name: &str) -> String {
     format!("fenced:{name}")
 }
 
 /// The key of the copy that does not check fences.
-pub(super) fn unfenced(name: &str) -> String {
+fn unfenced(name: &str) -> String {
     format!("unfenced:{name}")
 }
 
