@@ -67,6 +67,9 @@ struct Args {
     /// For the figure `metrics`: this program, built without the feature `metrics`
     #[arg(long, value_name = "PROGRAM")]
     without: Option<PathBuf>,
+    /// For the figure `embedded`: the program `ringfence`; the one beside this program by default
+    #[arg(long, value_name = "PROGRAM")]
+    tool: Option<PathBuf>,
     /// The folder for the JSON and the pictures
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
@@ -222,7 +225,10 @@ fn measure(figure: Figure, args: &Args) -> Vec<Sheet> {
             .collect(),
         Figure::Quorums => vec![quorums::measure(rounds, ms)],
         Figure::Metrics => metrics::measure(nodes, rounds, ms, args.without.as_deref()),
-        Figure::Embedded => vec![embedded::locks(rounds, ms), embedded::commands(rounds)],
+        Figure::Embedded => vec![
+            embedded::locks(rounds, ms),
+            embedded::commands(rounds, args.tool.as_deref()),
+        ],
     }
 }
 

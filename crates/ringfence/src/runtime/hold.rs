@@ -203,19 +203,24 @@ impl HeldLock {
         if state.draining {
             return;
         }
-        let mut drainer = None;
-        let mut shared = None;
+        let (mut drainer, mut shared, mut renewed) = (None, None, false);
         while let Some(output) = state.next_output(|| self.runtime.sender.read_clock()) {
             state.draining = true;
             drop(state);
             drainer.get_or_insert_with(|| Drainer(self));
             match output {
-                Output::Event(event) => self.execute(event, by),
+                Output::Event(event) => {
+                    renewed |= matches!(event, HoldEvent::Concluded { renewal: true, .. });
+                    self.execute(event, by);
+                }
                 Output::Transmit(transmit) => self.send(transmit, &mut shared),
             }
             state = lock(&self.state);
         }
         self.reschedule(&mut state);
+        if renewed {
+            self.runtime.schedule.postpone();
+        }
         state.draining = false;
         std::mem::forget(drainer);
     }
@@ -276,15 +281,10 @@ impl HeldLock {
             return;
         }
         let schedule = &self.runtime.schedule;
-        let before = state.scheduled.take();
-        if let Some(key) = before {
+        if let Some(key) = state.scheduled.take() {
             schedule.remove(key);
         }
         state.scheduled = at.map(|at| schedule.insert(at, Due::HeldLock(Arc::clone(self))));
-        if before.zip(at).is_some_and(|(before, at)| before.at() < at) {
-            // A round has ended before its timeout.
-            schedule.postpone();
-        }
     }
 }
 

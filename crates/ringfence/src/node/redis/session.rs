@@ -122,6 +122,12 @@ impl InFlight {
         self.batches.is_empty()
     }
 
+    /// How many calls are in flight.
+    pub(super) fn calls(&self) -> usize {
+        let commands = self.batches.iter().flat_map(|batch| &batch.commands);
+        commands.map(|command| command.calls().len()).sum()
+    }
+
     pub(super) fn has_room(&self) -> bool {
         self.batches.len() < BATCHES_MAX
     }
