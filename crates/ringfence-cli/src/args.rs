@@ -15,13 +15,13 @@ use clap::{Args, Parser, Subcommand};
 use crate::help;
 use crate::report::CliFailure;
 
+use ls::LsArgs;
+use watch::WatchArgs;
+
 pub(crate) use cluster::{DoctorArgs, InitArgs};
 pub(crate) use job::{ElectArgs, JobArgs, RunArgs};
 pub(crate) use lock::{AcquireArgs, DEFAULT_TTL, ExtendArgs, LockArgs, ReleaseArgs};
 pub(crate) use look::{BreakArgs, StatusArgs};
-
-use ls::LsArgs;
-use watch::WatchArgs;
 
 /// Run commands under a lock that one client holds at a time: on this machine, or
 /// across a fleet, on the Redis or Valkey servers that you already have.

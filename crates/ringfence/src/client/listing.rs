@@ -35,6 +35,8 @@ use search::GroupSearch;
 pub struct Listing {
     search: GroupSearch,
     wanted: Option<NameFilter>,
+    /// Whether locks are listed that only a minority of the nodes has.
+    remnants: bool,
     /// What was found in this round, by the name of the user.
     found: BTreeMap<Name, Parts>,
 }
@@ -150,6 +152,7 @@ impl Locks {
         Listing {
             search: GroupSearch::new(self.clone(), false),
             wanted: None,
+            remnants: false,
             found: BTreeMap::new(),
         }
     }
@@ -215,6 +218,13 @@ impl Listing {
         self
     }
 
+    /// Also lists locks that no majority of the nodes has: what a failed release or a crashed
+    /// attempt left on a minority, or a vote that is split between several clients.
+    pub fn with_remnants(mut self) -> Self {
+        self.remnants = true;
+        self
+    }
+
     /// Searches the next portion of every node, and inspects the names that were found there.
     ///
     /// # Errors
@@ -225,7 +235,7 @@ impl Listing {
             self.found.clear();
         }
         let read = match self.find().await {
-            Ok(parts) => self.search.locks().read(parts).await,
+            Ok(parts) => self.search.locks().read(parts, self.remnants).await,
             Err(error) => Err(error),
         };
         let (locks, unreadable) = match read {

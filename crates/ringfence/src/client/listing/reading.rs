@@ -76,10 +76,12 @@ impl Parts {
 }
 
 impl Locks {
-    /// Inspects `names`. Leaves out those that are free by now.
+    /// Inspects `names`. Leaves out those that are free by now, and without `remnants` those that
+    /// only a minority of the nodes has.
     pub(super) async fn read(
         &self,
         names: Vec<(Parts, Name)>,
+        remnants: bool,
     ) -> Result<(Vec<ListedLock>, Vec<UnreadableName>), ListError> {
         let keys = names.iter().flat_map(|(parts, name)| parts.keys(name));
         let keys: Vec<Name> = keys.collect();
@@ -89,7 +91,7 @@ impl Locks {
             let count = parts.keys(&name).len();
             let seen: Result<Vec<_>, _> = seen.by_ref().take(count).collect();
             match seen {
-                Ok(seen) => locks.extend(self.listed(&parts, &name, seen)),
+                Ok(seen) => locks.extend(self.listed(&parts, &name, seen, remnants)),
                 Err(error) => unreadable.push(UnreadableName {
                     name: parts.given.to_string(),
                     error,
@@ -100,7 +102,13 @@ impl Locks {
     }
 
     /// The list's entry for `name`, from the views of its keys; `None` if it is free.
-    fn listed(&self, parts: &Parts, name: &Name, seen: Vec<Inspection>) -> Option<ListedLock> {
+    fn listed(
+        &self,
+        parts: &Parts,
+        name: &Name,
+        seen: Vec<Inspection>,
+        remnants: bool,
+    ) -> Option<ListedLock> {
         let clock = &self.runtime().sender.clock;
         let mut seen = seen.into_iter();
         let lock = seen.by_ref().take(usize::from(parts.lock)).next();
@@ -110,7 +118,8 @@ impl Locks {
         });
         let listed = ListedLock {
             name: parts.given.to_string(),
-            lock: lock.filter(|lock| lock.held || lock.waiting > 0),
+            lock: lock
+                .filter(|lock| lock.held || lock.waiting > 0 || remnants && is_on_some_node(lock)),
             semaphore: semaphore.filter(|one| one.taken() > 0 || one.waiting > 0),
             latch: latch.and_then(|latch| majority::latch(&latch)),
             read_at: clock.now(),
@@ -157,6 +166,11 @@ impl Locks {
         }
         Ok(views)
     }
+}
+
+fn is_on_some_node(lock: &Inspection) -> bool {
+    let views = lock.nodes.iter().filter_map(|node| node.view.as_ref().ok());
+    views.into_iter().any(|view| view.holder.is_some())
 }
 
 /// Whether a node refused to show a name, as it does if its user may not read it.

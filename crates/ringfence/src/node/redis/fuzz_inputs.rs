@@ -109,6 +109,7 @@ pub fn handshake(bytes: &[u8]) {
             eviction_allowed: !strict,
             said_durable: !strict,
             sentinels: false,
+            never_joins: false,
         };
         if let Ok(server) = Server::read(answers.clone(), &reporter, options) {
             assert!(!server.run_id.is_empty());
