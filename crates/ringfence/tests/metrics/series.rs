@@ -70,7 +70,7 @@ async fn every_series_of_a_kind_is_there_before_its_first_outcome() {
     let holds = page.find("ringfence_hold_duration_seconds_count", &waiting);
     assert_eq!(holds, Some(0.0));
     drop(held);
-    call.await.expect("no panic").expect("it is free");
+    drop(call.await.expect("no panic").expect("it is free"));
 }
 
 #[tokio::test]
