@@ -4,12 +4,16 @@
 //! without having seen the last one.
 
 use std::fmt;
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{RedisError, RedisResult, Script};
+use redis::{AsyncConnectionConfig, RedisError, RedisResult, Script};
 use ringfence::resource::Refused;
 use ringfence::resource::redis::{FENCED, FencedKey};
 use ringfence_testkit::Server;
+
+/// How long the server of the resources may take on a busy machine. It has no faults.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A connection to the resources.
 #[derive(Clone)]
@@ -46,7 +50,9 @@ pub(super) enum StoreError {
 impl Store {
     pub(super) async fn connect(url: &str) -> RedisResult<Self> {
         let client = redis::Client::open(url)?;
-        let connection = client.get_multiplexed_async_connection().await?;
+        let patient = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+        let connection = client.get_multiplexed_async_connection_with_config(&patient);
+        let connection = connection.await?;
         Ok(Self { connection })
     }
 

@@ -1,6 +1,7 @@
 //! Brings about one failover after the other, and records when each began, when the new master was
 //! named, and when a newcomer was granted a lock again.
 
+use std::cell::Cell;
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +17,9 @@ use super::super::journal::{Journal, Note, now_us};
 use super::stage::FailoverStage;
 
 /// How long anything may take on a busy machine.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
+/// After which time a failover is ordered again.
+const AGAIN: Duration = Duration::from_secs(15);
 /// Latches need a node that has been up for longer than a quarantine and the TTL of a
 /// latch, so some failovers are followed by more time.
 const LONG_CALM: Duration = Duration::from_secs(12);
@@ -226,7 +229,16 @@ impl Director<'_> {
     fn promoted(&self, host: usize, kind: FailoverKind) -> Result<(), Box<dyn Error>> {
         let port = self.stage.group.servers()[host].port();
         let what = format!("a new master ({kind})");
-        self.until(&what, |group| group.has_new_master(port))
+        let planned = matches!(kind, FailoverKind::Planned | FailoverKind::Twice);
+        let ordered_us = Cell::new(now_us());
+        self.until(&what, |group| {
+            // A Sentinel gives up if the replica takes too long, and then it needs another order.
+            if planned && now_us() > ordered_us.get() + AGAIN.as_micros() as u64 {
+                let _ = self.request_failover();
+                ordered_us.set(now_us());
+            }
+            group.has_new_master(port)
+        })
     }
 
     /// When a client that holds nothing is granted a lock; nothing if it is not.

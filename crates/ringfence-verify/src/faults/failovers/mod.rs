@@ -122,7 +122,8 @@ pub fn run(
         let master = stage.master_host();
         let left = || remains_on(&stage.group.servers()[master]).into_iter();
         note_leftovers(&journal, || {
-            left().filter(is_ours).map(|key| (master, key)).collect()
+            let ours = left().filter(|key| is_ours(key));
+            ours.map(|key| (master, key)).collect()
         });
         journal.event(now_us(), What::Over);
     }
@@ -136,7 +137,7 @@ fn end(crew: Crew) -> Result<(), String> {
 }
 
 /// The usual locks leave keys behind when their master is gone.
-fn is_ours(key: &String) -> bool {
+fn is_ours(key: &str) -> bool {
     !key.starts_with("plain-")
 }
 

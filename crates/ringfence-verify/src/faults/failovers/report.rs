@@ -73,7 +73,7 @@ impl FailoverFigures {
         self.never_granted_us.iter().map(|at_us| Violation {
             invariant: "newcomers",
             at_us: *at_us,
-            how: "no newcomer was granted a lock within a minute of this promotion".to_owned(),
+            how: "no newcomer was granted a lock within two minutes of this promotion".to_owned(),
         })
     }
 }
