@@ -138,9 +138,6 @@ impl Link {
         let mut in_flight = InFlight::default();
         let mut pending_end = None;
         let mut suspected = false;
-        // Two batches may be answered at once. What the callers of the first send goes out before the
-        // answers to the second are handled: then the server works meanwhile.
-        let mut callers_first = false;
         let (mut tick, mut look) = (every(TICK), every(LOOK_INTERVAL));
         if let Ok(membership) = &session.membership {
             self.watch.begin(membership.seen_at);
@@ -162,24 +159,15 @@ impl Link {
                         None => None,
                     }
                 }
-                answers = session.connection.answers(), if !callers_first => {
+                answers = session.connection.answers() => {
                     let lost = self.land(&mut in_flight, answers, session, &mut pending_end);
-                    callers_first = in_flight.last_batch_calls > 1;
+                    if lost.is_none() && pending_end.is_none() {
+                        pending_end = self.refill(&mut in_flight, session, &mut look).await;
+                    }
                     lost
                 }
-                work = self.queue.next(), if pending_end.is_none()
-                    && in_flight.has_room() && !self.confirming.is_waiting() =>
-                {
-                    if matches!(work, Some(Work::Call(_))) {
-                        self.gather(&in_flight).await;
-                    }
-                    pending_end = self.take(work, &mut in_flight, session, &mut look);
-                    callers_first = false;
-                    None
-                }
-                // The callers of the last batch have nothing to send.
-                () = tokio::task::yield_now(), if callers_first => {
-                    callers_first = false;
+                work = self.queue.next(), if pending_end.is_none() && self.may_send(&in_flight) => {
+                    pending_end = self.take(work, &mut in_flight, session, &mut look).await;
                     None
                 }
                 () = self.confirming.news() => {
@@ -206,7 +194,7 @@ impl Link {
     }
 
     /// Takes the next work. Returns how the session ends, if it must.
-    fn take(
+    async fn take(
         &mut self,
         work: Option<Work>,
         in_flight: &mut InFlight,
@@ -226,6 +214,7 @@ impl Link {
                 None
             }
             Some(Work::Call(call)) => {
+                self.gather(in_flight).await;
                 let end = self.send_all(call, in_flight, session, bundle::pack);
                 // After the calls, so that it delays none of them.
                 if self.look(in_flight, session) {

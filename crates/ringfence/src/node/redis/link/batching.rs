@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Interval;
+
 use crate::node::{Call, CallError, Trouble, TroubleKind};
 use crate::time::Timestamp;
 
@@ -24,6 +26,28 @@ const GATHER_YIELDS: usize = 6;
 const GATHER_MAX: Duration = Duration::from_micros(200);
 
 impl Link {
+    /// Whether work may be sent now.
+    pub(super) fn may_send(&self, in_flight: &InFlight) -> bool {
+        in_flight.has_room() && !self.confirming.is_waiting()
+    }
+
+    /// Lets the callers of the batch that was just answered run, and sends what they ask next. Two
+    /// batches may be answered at once; the server works on this one while the answers to the other
+    /// are handled. Returns how the session ends, if it must.
+    pub(super) async fn refill(
+        &mut self,
+        in_flight: &mut InFlight,
+        session: &mut Session,
+        look: &mut Interval,
+    ) -> Option<SessionEnd> {
+        if in_flight.last_batch_calls <= 1 || !self.may_send(in_flight) {
+            return None;
+        }
+        tokio::task::yield_now().await;
+        let work = self.queue.try_next()?;
+        self.take(Some(work), in_flight, session, look).await
+    }
+
     /// Yields for a moment, so that other callers can add their calls. Callers that were answered
     /// by one batch call again as soon as they run, and one batch costs less than many.
     pub(super) async fn gather(&self, in_flight: &InFlight) {
