@@ -1,6 +1,7 @@
 //! The arguments as the user typed them. `command/` decides what they mean.
 
 mod cluster;
+pub(crate) mod dashboard;
 mod job;
 mod lock;
 mod look;
@@ -15,6 +16,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::help;
 use crate::report::CliFailure;
 
+use dashboard::DashboardArgs;
 use ls::LsArgs;
 use watch::WatchArgs;
 
@@ -76,6 +78,8 @@ pub(crate) enum CliCommand {
     Init(InitArgs),
     /// Check the nodes: what is wrong, and what to do
     Doctor(DoctorArgs),
+    /// Show nodes, locks and a time line in the browser
+    Dashboard(DashboardArgs),
     /// Print the completion script for a shell
     Completions(CompletionsArgs),
     /// Print the manual page

@@ -15,6 +15,7 @@ Examples:
   ringfence status migrate                         who holds the lock?
   ringfence ls                                     what is held?
   ringfence doctor                                 what is wrong?
+  ringfence dashboard                              see it in the browser
 
 Without --nodes, locks are in a file that belongs to the current user. So the
 cron jobs of root and of another user do not exclude each other. To share one
@@ -179,6 +180,26 @@ Examples:
 
 Exit code: 1 if there is a problem (a node that cannot vote, or no majority),
 0 if there is none, 64 usage.";
+
+pub(crate) const DASHBOARD: &str = "\
+The page shows every node, every lock with holders, leases, fences and queue, and
+a time line of the last 15 minutes. /metrics is for Prometheus, /healthz for
+probes, /api/v1/openapi.json describes the JSON. One process reads the nodes for
+all viewers, writes nothing to them, and needs only the look-only ACL user.
+
+Requests must name this host, which stops web pages of other sites. Behind a
+proxy, name the proxy's host with --allowed-host. With --token-file the page asks
+for the token, and every request for data needs `Authorization: Bearer TOKEN`.
+There is no TLS: other machines should reach it through a proxy that has it.
+
+Examples:
+  ringfence dashboard                                   http://127.0.0.1:7471/
+  openssl rand -hex 24 > token && chmod 600 token
+  ringfence dashboard --token-file token --allow-break
+  ringfence dashboard --listen 0.0.0.0:7471 --token-file token \\
+      --allowed-host locks.example.com                  behind a proxy
+
+It starts, and runs on, also if no node answers. Exit code: 64 usage";
 
 /// Replaces the help of those options of `elect` that `run` has too and explains differently.
 pub(crate) fn of_election(arg: Arg) -> Arg {

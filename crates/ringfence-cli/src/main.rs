@@ -5,6 +5,7 @@
 
 mod args;
 mod command;
+mod dashboard;
 mod duration;
 mod exit;
 mod help;

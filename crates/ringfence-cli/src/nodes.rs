@@ -93,7 +93,7 @@ pub(crate) fn locate(given: &Global, report: Report) -> Result<Nodes, CliFailure
         .clone()
         .or_else(|| path_in(PASSWORD_FILE));
     if let Some(file) = password_file {
-        let secret = Secret::read(&file, "--password-file", PASSWORD_FILE)?;
+        let secret = Secret::read(&file, "--password-file", Some(PASSWORD_FILE))?;
         secret.check_rights()?;
         let password = secret.text.strip_suffix('\n').unwrap_or(&secret.text);
         let password = password.strip_suffix('\r').unwrap_or(password);
@@ -147,7 +147,7 @@ fn listed(urls: String) -> Result<Nodes, CliFailure> {
 /// The nodes in a file: URLs separated by commas or newlines. A line that begins with `#` is a
 /// comment.
 fn filed(file: &Path) -> Result<Nodes, CliFailure> {
-    let secret = Secret::read(file, "--nodes-file", NODES_FILE)?;
+    let secret = Secret::read(file, "--nodes-file", Some(NODES_FILE))?;
     let lines = secret.text.lines().map(str::trim);
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
     let urls: Vec<&str> = lines.map(|line| line.trim_matches(',').trim()).collect();
@@ -191,8 +191,8 @@ fn warn_of_exposure(urls: &str, report: Report) {
     }
 }
 
-/// A file that may contain a password.
-struct Secret<'f> {
+/// A file that may contain a password or a token.
+pub(crate) struct Secret<'f> {
     file: &'f Path,
     option: &'static str,
     text: String,
@@ -200,11 +200,17 @@ struct Secret<'f> {
 }
 
 impl<'f> Secret<'f> {
-    fn read(file: &'f Path, option: &'static str, variable: &str) -> Result<Self, CliFailure> {
+    /// Reads a file that `option` names, or the environment `variable` if there is one.
+    pub(crate) fn read(
+        file: &'f Path,
+        option: &'static str,
+        variable: Option<&str>,
+    ) -> Result<Self, CliFailure> {
         let unreadable = |error: io::Error| {
             let file = file.display().to_string();
             let file = file.escape_debug();
-            CliFailure::usage(format!("{file} ({option} or {variable}): {error}"))
+            let or = variable.map_or_else(String::new, |variable| format!(" or {variable}"));
+            CliFailure::usage(format!("{file} ({option}{or}): {error}"))
         };
         let opened = File::open(file).map_err(unreadable)?;
         let metadata = opened.metadata().map_err(unreadable)?;
@@ -223,14 +229,18 @@ impl<'f> Secret<'f> {
         Ok(secret)
     }
 
-    /// Refuses a file with a password if every user may read or change it.
-    fn check_rights(&self) -> Result<(), CliFailure> {
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Refuses a file with a secret if every user may read or change it.
+    pub(crate) fn check_rights(&self) -> Result<(), CliFailure> {
         let mode = self.metadata.mode() & 0o7777;
         if mode & 0o006 == 0 {
             return Ok(());
         }
         Err(self.refused(&format!(
-            "it contains a password, and its mode {mode:04o} lets every user read or change it: \
+            "it contains a secret, and its mode {mode:04o} lets every user read or change it: \
              chmod it to 0600 or 0640 (a Kubernetes secret: `defaultMode: 0400`)"
         )))
     }
@@ -241,7 +251,7 @@ impl<'f> Secret<'f> {
         path.transpose()
     }
 
-    fn refused(&self, why: &str) -> CliFailure {
+    pub(crate) fn refused(&self, why: &str) -> CliFailure {
         let file = self.file.display().to_string();
         let (file, option) = (file.escape_debug(), self.option);
         CliFailure::usage(format!("{file} ({option}) was not used: {why}"))

@@ -28,6 +28,7 @@ use ringfence::Locks;
 use rustix::process::Signal;
 
 use crate::args::{Cli, CliCommand, Global, LockCommand};
+use crate::dashboard;
 use crate::exit::Exit;
 use crate::metrics_file::MetricsFile;
 use crate::nodes::{self, Nodes};
@@ -48,6 +49,9 @@ pub(crate) async fn run(cli: Cli, report: Report) -> Result<Exit, CliFailure> {
         }
         CliCommand::Doctor(args) => {
             doctor::doctor(args, nodes::locate(given, report)?.urls(), report).await
+        }
+        CliCommand::Dashboard(args) => {
+            dashboard::dashboard(args, nodes::resolve(given, report)?.urls(), report).await
         }
         CliCommand::Completions(args) => {
             let (mut cli, mut script) = (Cli::command(), Vec::new());
