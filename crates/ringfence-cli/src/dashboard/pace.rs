@@ -6,9 +6,8 @@ use std::time::Duration;
 /// The pause between two rounds at least and at most.
 const SHORTEST: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(2);
-/// What a round may cost a node for each lock, times a hundred and some more: measured 9 µs for each
-/// lock on a slow machine, and a round takes at most 0.6 % of a core.
-const FOR_EACH_LOCK: Duration = Duration::from_micros(1_500);
+/// A hundred times what a round costs a node for each lock: the search, and the inspection.
+const FOR_EACH_LOCK: Duration = Duration::from_millis(2);
 
 /// The time from the beginning of a round that found `locks` to the beginning of the next one.
 pub(super) fn interval(locks: usize) -> Duration {
@@ -24,7 +23,8 @@ mod tests {
     fn few_locks_are_looked_at_often_and_many_every_two_seconds() {
         assert_eq!(interval(0), Duration::from_millis(250));
         assert_eq!(interval(100), Duration::from_millis(250));
-        assert_eq!(interval(1_000), Duration::from_millis(1_500));
+        assert_eq!(interval(500), Duration::from_secs(1));
+        assert_eq!(interval(1_000), Duration::from_secs(2));
         assert_eq!(interval(100_000), Duration::from_secs(2));
         assert_eq!(interval(usize::MAX), Duration::from_secs(2));
     }

@@ -6,6 +6,7 @@
 #![allow(missing_docs)]
 
 mod breaking;
+mod dashboard;
 mod diagnosis;
 mod doctor;
 mod documented;

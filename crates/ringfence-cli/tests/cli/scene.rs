@@ -189,6 +189,11 @@ impl Running {
         });
     }
 
+    /// Stdout so far.
+    pub(crate) fn stdout(&self) -> String {
+        read(&self.stdout)
+    }
+
     /// Waits until `words` are on stdout.
     #[track_caller]
     pub(crate) fn wait_for_output(&self, words: &str) {

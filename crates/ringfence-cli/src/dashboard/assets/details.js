@@ -1,6 +1,6 @@
 // The panel of one lock, which is read directly while it is open, and the dialog that breaks it.
 
-import { $, duration, el, shown, who } from "./dom.js";
+import { $, duration, el, fact, shown, who } from "./dom.js";
 import { bar, marks, rowOf, tickLocks } from "./locks.js";
 import { clock, request } from "./stream.js";
 
@@ -109,10 +109,16 @@ function holderCard(row, holder) {
   const id = `break-${holder.slot ?? "lock"}`;
   return el("div", { class: "holder-card" }, [
     el("strong", {}, [el("bdi", { text: who(holder) })]),
-    holder.until_ms === null ? el("p", { text: "without an expiry" }) : el("div", { class: "lease" }, bar(holder)),
-    el("dl", {}, facts.flatMap(([name, value]) => [el("dt", { text: name }), el("dd", { text: shown(String(value)) })])),
+    holder.until_ms === null ? el("p", { text: "without an expiry" }) : el("div", { class: "lease" }, bar({ ...holder, lease_ms: longest(holder) })),
+    el("dl", {}, facts.map(([name, value]) => fact(name, value))),
     breakable ? el("button", { type: "button", id, class: "danger", text: "Break…", on: { click: () => askBreak(row, holder) } }) : null,
   ]);
+}
+
+/** How long the lease was when it began. The list has seen it for longer than these details. */
+function longest(holder) {
+  const known = rowOf(open.key)?.holders.find((one) => one.id === holder.id);
+  return Math.max(holder.lease_ms, known?.lease_ms ?? 0);
 }
 
 function queueList(row) {

@@ -23,6 +23,11 @@ function fill(element, attributes, children) {
   return element;
 }
 
+/** A line of a list of facts. */
+export function fact(name, value) {
+  return el("div", {}, [el("dt", { text: name }), el("dd", { text: shown(String(value)) })]);
+}
+
 export const $ = (id) => document.getElementById(id);
 
 // Control characters, and those that change the direction or the order of text.

@@ -1,6 +1,6 @@
 // The cards of the nodes.
 
-import { $, bytes, duration, el, micros, shown } from "./dom.js";
+import { $, bytes, duration, el, fact, micros, shown } from "./dom.js";
 import { clock } from "./stream.js";
 
 const WORDS = { votes: "votes", quarantined: "quarantine", mute: "does not vote", down: "down" };
@@ -35,10 +35,7 @@ function fillCard(card, node) {
     ]),
     wait === null ? null : el("p", { class: "countdown", "data-until": wait }),
     node.says && node.state !== "quarantined" ? el("p", { class: "says", text: shown(node.says) }) : null,
-    lines.length === 0 ? null : el("dl", {}, lines.flatMap(([name, value]) => [
-      el("dt", { text: name }),
-      el("dd", { text: shown(value) }),
-    ])),
+    lines.length === 0 ? null : el("dl", {}, lines.map(([name, value]) => fact(name, value))),
     node.service === null ? null : service(node.service),
   ].filter((part) => part !== null));
 }

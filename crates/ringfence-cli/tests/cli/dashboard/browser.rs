@@ -1,0 +1,116 @@
+//! The page in a real browser (Chromium, headless), against a real cluster of five nodes. The steps
+//! are in `browser/test.mjs`; this is their partner that acts on the cluster.
+//!
+//! With `RINGFENCE_SCREENSHOTS=FOLDER` the pictures of the documents are written there.
+
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use ringfence_testkit::Fleet;
+use rustix::process::Signal;
+
+use super::super::scene::Scene;
+use super::cast::Cast;
+use super::{DashboardProcess, TOKEN, init};
+
+const FILES: [&str; 4] = ["package.json", "package-lock.json", "page.mjs", "test.mjs"];
+const BROWSERS: [&str; 4] = [
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+];
+
+#[test]
+fn the_page_shows_in_a_real_browser_what_happens_in_a_cluster() {
+    let folder = steps();
+    let fleet = Fleet::start(5);
+    let scene = Scene::on(&fleet.urls());
+    init(&scene);
+    let mut cast = Cast::on(&fleet.urls());
+    let dashboard = DashboardProcess::with_token(&scene, &[]);
+    let mut node = Command::new("node")
+        .arg("test.mjs")
+        .current_dir(folder)
+        .env("DASHBOARD", format!("http://127.0.0.1:{}", dashboard.port))
+        .env("DASHBOARD_TOKEN", TOKEN)
+        .env("CHROMIUM", browser())
+        .envs(env::var_os("RINGFENCE_SCREENSHOTS").map(|folder| ("SHOTS", folder)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("node is installed");
+    let mut answers = node.stdin.take().expect("a pipe");
+    let said = BufReader::new(node.stdout.take().expect("a pipe"));
+    let mut failed: Option<String> = None;
+    for line in said.lines() {
+        let line = line.expect("text");
+        let Some(demand) = line.strip_prefix("do ") else {
+            println!("{line}");
+            if failed.is_some() || line.starts_with("FAILED") {
+                failed = Some(failed.unwrap_or_default() + &line + "\n");
+            }
+            continue;
+        };
+        let words: Vec<String> = serde_json::from_str(demand).expect("a list of words");
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let answer = match words.as_slice() {
+            ["kill", index] => {
+                fleet[index.parse::<usize>().expect("a number")].kill();
+                String::new()
+            }
+            ["restart", index] => {
+                fleet[index.parse::<usize>().expect("a number")].restart();
+                String::new()
+            }
+            ["end-dashboard"] => {
+                dashboard.running.signal(Signal::KILL);
+                String::new()
+            }
+            words => cast.act(words),
+        };
+        writeln!(answers, "{}", answer.replace('\n', " ")).expect("the steps go on");
+    }
+    let status = node.wait().expect("our own child");
+    assert_eq!(failed, None);
+    assert!(status.success(), "{status}");
+}
+
+/// A folder with the steps and the packages that they need. They are installed once.
+fn steps() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("browser");
+    fs::create_dir_all(&folder).expect("our own folder");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/dashboard/browser");
+    for file in FILES {
+        fs::copy(source.join(file), folder.join(file)).expect("our own file");
+    }
+    let wanted = fs::read(folder.join("package-lock.json")).expect("our own file");
+    let stamp = folder.join("installed");
+    if fs::read(&stamp).is_ok_and(|installed| installed == wanted) {
+        return folder;
+    }
+    let installed = Command::new("npm")
+        .args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"])
+        .current_dir(&folder)
+        .output()
+        .expect("npm is installed");
+    assert!(installed.status.success(), "{installed:?}");
+    fs::write(stamp, wanted).expect("our own folder");
+    folder
+}
+
+/// The browser of the system.
+fn browser() -> PathBuf {
+    let folders = env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = env::split_paths(&folders).collect();
+    let all = BROWSERS
+        .iter()
+        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
+    let mut found = all.filter(|path| path.exists());
+    found
+        .next()
+        .expect("Chromium is missing: install `chromium`")
+}
