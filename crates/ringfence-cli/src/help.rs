@@ -149,8 +149,9 @@ Examples:
 
 LEASE is the time left unless the holder renews the lock. VOTES is how many nodes
 have this holder. Plain locks and those of other libraries have no record, so they
-are not listed. The search takes at most 1 % of the time of a server: among few
-other keys it takes less than 2 s, among a million about a minute.
+are not listed. The search takes at most 1 % of the time of a server, and reading
+what it found comes on top: among few other keys it takes seconds, among a million
+minutes.
 
 Exit code: 0, 69 if no majority of the nodes answers, 64 usage.";
 

@@ -215,7 +215,7 @@ fn aligned(rows: &[Row], columns: usize) -> Vec<String> {
 pub(super) fn broken(one: &ListedBreak, nodes: usize) -> String {
     let slot = one.slot.map(|slot| format!(" (slot {slot})"));
     let note = &one.note;
-    let holder = match (note.label.is_empty(), note.id.is_empty() || note.id == "-") {
+    let holder = match (note.label.is_empty(), note.id.is_empty()) {
         (false, _) => shortened(&note.label),
         (true, false) => shortened(&note.id),
         (true, true) => "a client without a record".to_owned(),

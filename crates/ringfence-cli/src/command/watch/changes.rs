@@ -275,10 +275,10 @@ mod tests {
         }
     }
 
-    fn seen(holders: &[SeenHolder], floor: u64) -> Look {
+    fn seen(holders: &[&SeenHolder], floor: u64) -> Look {
         let holders = holders
             .iter()
-            .map(|one| ((one.slot, one.who.clone()), one.clone()));
+            .map(|one| ((one.slot, one.who.clone()), SeenHolder::clone(one)));
         Look::Seen {
             holders: holders.collect(),
             floor,
@@ -298,11 +298,11 @@ mod tests {
     fn the_first_look_says_what_is_and_the_next_only_what_changed() {
         let (a, b) = (holder("a", 10), holder("b", 20));
         let found = changes([
-            seen(&[a.clone()], 10),
-            seen(&[a.clone()], 10),
+            seen(&[&a], 10),
+            seen(&[&a], 10),
             seen(&[], 10),
             seen(&[], 10),
-            seen(&[b.clone()], 20),
+            seen(&[&b], 20),
         ]);
         assert_eq!(found[0], [HandChange::Held(a.clone())]);
         assert!(found[1].is_empty() && found[3].is_empty());
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn one_holder_after_the_other_is_a_gone_and_a_taken() {
         let (a, b) = (holder("a", 10), holder("b", 20));
-        let found = changes([seen(&[a.clone()], 10), seen(&[b.clone()], 20)]);
+        let found = changes([seen(&[&a], 10), seen(&[&b], 20)]);
         assert_eq!(found[1], [HandChange::Gone(a), HandChange::Taken(b)]);
     }
 
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(found[1], [HandChange::InBetween { fence: 5_001_000 }]);
         // Also beside a holder that is gone.
         let a = holder("a", 1_000);
-        let found = changes([seen(&[a.clone()], 1_000), seen(&[], 5_001_000)]);
+        let found = changes([seen(&[&a], 1_000), seen(&[], 5_001_000)]);
         assert_eq!(
             found[1],
             [
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn the_fence_of_a_holder_that_is_seen_is_no_unseen_one() {
         let a = holder("a", 9_000_000);
-        let found = changes([seen(&[], 1_000), seen(&[a.clone()], 9_000_000)]);
+        let found = changes([seen(&[], 1_000), seen(&[&a], 9_000_000)]);
         assert_eq!(found[1], [HandChange::Taken(a)]);
     }
 
@@ -355,11 +355,7 @@ mod tests {
             ..holder(who, fence)
         };
         let (a, b) = (reader("a", 10), reader("b", 20));
-        let found = changes([
-            seen(&[a.clone()], 10),
-            seen(&[a.clone(), b.clone()], 20),
-            seen(&[b.clone()], 20),
-        ]);
+        let found = changes([seen(&[&a], 10), seen(&[&a, &b], 20), seen(&[&b], 20)]);
         assert_eq!(found[1], [HandChange::Taken(b)]);
         assert_eq!(found[2], [HandChange::Gone(a)]);
     }
@@ -372,11 +368,7 @@ mod tests {
             kept: true,
             ..a.clone()
         };
-        let found = changes([
-            seen(&[a.clone()], 10),
-            seen(&[kept.clone()], 10),
-            seen(&[], 10),
-        ]);
+        let found = changes([seen(&[&a], 10), seen(&[&kept], 10), seen(&[], 10)]);
         assert_eq!(found[1], [HandChange::Gone(a), HandChange::Kept(kept)]);
         assert!(found[2].is_empty());
     }
@@ -385,12 +377,7 @@ mod tests {
     fn a_lost_majority_is_told_once_and_so_is_its_return() {
         let lost = || Look::NoQuorum("a is down".to_owned());
         let a = holder("a", 10);
-        let found = changes([
-            seen(&[a.clone()], 10),
-            lost(),
-            lost(),
-            seen(&[a.clone()], 10),
-        ]);
+        let found = changes([seen(&[&a], 10), lost(), lost(), seen(&[&a], 10)]);
         assert_eq!(found[1], [HandChange::MajorityLost("a is down".to_owned())]);
         assert!(found[2].is_empty());
         assert_eq!(found[3], [HandChange::MajorityBack]);

@@ -36,7 +36,8 @@ local function add_breaks(key, name)
     local at, fence, ballot, owner, by, label, reason = unpack(notes[i])
     if at and #notes[i] == 7 then
       for _, value in ipairs({
-        name, tonumber(at), tonumber(fence), tonumber(ballot), owner, by, label, reason,
+        name, tonumber(at), tonumber(fence), tonumber(ballot), owner == '-' and '' or owner, by,
+        label, reason,
       }) do
         found[#found + 1] = value
       end
