@@ -5,13 +5,17 @@
 
 mod args;
 mod command;
+mod completion;
+mod config;
 mod duration;
 mod exit;
 mod help;
 mod lease;
+mod manual;
 mod metrics_file;
 mod nodes;
 mod report;
+mod secret;
 mod supervise;
 mod trace;
 
@@ -30,6 +34,7 @@ fn main() -> ExitCode {
     if let Some(exit) = supervise::run_if_internal() {
         return exit.into();
     }
+    completion::complete_if_asked();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error).into(),

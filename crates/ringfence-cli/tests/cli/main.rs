@@ -6,6 +6,7 @@
 #![allow(missing_docs)]
 
 mod breaking;
+mod config;
 mod diagnosis;
 mod doctor;
 mod documented;
@@ -18,9 +19,11 @@ mod idle;
 mod keep;
 mod leftovers;
 mod loss;
+mod manual;
 mod metrics_file;
 mod mutants;
 mod operator;
+mod pages;
 mod permits;
 mod person;
 mod rights;
