@@ -25,7 +25,7 @@ use serde_json::json;
 
 use figures::{
     builds, drain, embedded, growth, hand_over, hung_node, idle, latency, metrics, network,
-    quorums, renewal, throughput, turns,
+    quorums, renewal, sentinel, throughput, turns,
 };
 use sheet::Sheet;
 
@@ -67,6 +67,9 @@ struct Args {
     /// For the figure `metrics`: this program, built without the feature `metrics`
     #[arg(long, value_name = "PROGRAM")]
     without: Option<PathBuf>,
+    /// For the figure `embedded`: the program `ringfence`; the one beside this program by default
+    #[arg(long, value_name = "PROGRAM")]
+    tool: Option<PathBuf>,
     /// The folder for the JSON and the pictures
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
@@ -118,6 +121,8 @@ enum Figure {
     Throughput,
     /// One task, on 1, 3 and 5 nodes
     Latency,
+    /// One task on a master under Sentinel, compared with the same master by its own address
+    Sentinel,
     /// Servers at a distance of 0.5 ms, with 1 % of the segments 20 ms late
     Network,
     /// Five nodes, one of them 50 ms away
@@ -201,6 +206,7 @@ fn measure(figure: Figure, args: &Args) -> Vec<Sheet> {
             .into_iter()
             .flatten()
             .collect(),
+        Figure::Sentinel => vec![runtime().block_on(sentinel::measure(rounds, ms))],
         Figure::Network => [(3, 1), (3, 64), (5, 1), (5, 64)]
             .map(|(nodes, tasks)| network::measure(nodes, tasks, rounds, ms))
             .into(),
@@ -222,7 +228,10 @@ fn measure(figure: Figure, args: &Args) -> Vec<Sheet> {
             .collect(),
         Figure::Quorums => vec![quorums::measure(rounds, ms)],
         Figure::Metrics => metrics::measure(nodes, rounds, ms, args.without.as_deref()),
-        Figure::Embedded => vec![embedded::locks(rounds, ms), embedded::commands(rounds)],
+        Figure::Embedded => vec![
+            embedded::locks(rounds, ms),
+            embedded::commands(rounds, args.tool.as_deref()),
+        ],
     }
 }
 

@@ -50,12 +50,12 @@ fn together(processes: usize, ms: u64) -> Report {
 }
 
 /// `true` under a lock, repeatedly, by one caller and by eight at once.
-pub(crate) fn commands(rounds: usize) -> Sheet {
+pub(crate) fn commands(rounds: usize, tool: Option<&Path>) -> Sheet {
     let columns = ["1 caller, ms each", "8 callers, ms each"];
     let mut sheet = Sheet::new("run", "The whole command: run NAME -- true", &columns);
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("lock");
-    let Some(tool) = tool() else {
+    let Some(tool) = tool.map(Path::to_owned).or_else(tool_beside) else {
         sheet
             .notes
             .push("missing: the ringfence binary; build it with cargo build --release".to_owned());
@@ -110,7 +110,7 @@ fn each_ms(callers: usize, command: &(impl Fn() -> Command + Sync)) -> f64 {
 }
 
 /// The command-line tool, if it was built beside this program.
-fn tool() -> Option<PathBuf> {
+fn tool_beside() -> Option<PathBuf> {
     let this = env::current_exe().ok()?;
     let tool = this.parent().unwrap_or(Path::new(".")).join("ringfence");
     tool.is_file().then_some(tool)

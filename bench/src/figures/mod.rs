@@ -13,5 +13,6 @@ pub(crate) mod metrics;
 pub(crate) mod network;
 pub(crate) mod quorums;
 pub(crate) mod renewal;
+pub(crate) mod sentinel;
 pub(crate) mod throughput;
 pub(crate) mod turns;

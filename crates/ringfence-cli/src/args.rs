@@ -1,10 +1,13 @@
 //! The arguments as the user typed them. `command/` decides what they mean.
 
 mod cluster;
+pub(crate) mod dashboard;
 mod job;
 mod lock;
 mod look;
+pub(crate) mod ls;
 pub(crate) mod token;
+pub(crate) mod watch;
 
 use std::path::PathBuf;
 
@@ -13,6 +16,10 @@ use clap_complete::engine::ArgValueCompleter;
 
 use crate::report::CliFailure;
 use crate::{completion, help};
+
+use dashboard::DashboardArgs;
+use ls::LsArgs;
+use watch::WatchArgs;
 
 pub(crate) use cluster::{ConfigArgs, DoctorArgs, InitArgs};
 pub(crate) use job::{DEFAULT_STOP_GRACE, ElectArgs, JobArgs, RunArgs};
@@ -79,6 +86,7 @@ pub(crate) enum CliCommand {
     Init(InitArgs),
     Doctor(DoctorArgs),
     Config(ConfigArgs),
+    Dashboard(DashboardArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }
@@ -92,6 +100,8 @@ pub(crate) enum LockCommand {
     Extend(ExtendArgs),
     Release(ReleaseArgs),
     Status(StatusArgs),
+    Ls(LsArgs),
+    Watch(WatchArgs),
     Break(BreakArgs),
     Bench(BenchArgs),
 }
@@ -104,6 +114,11 @@ impl LockCommand {
             Self::Elect(elect) => Some(&elect.job),
             _ => None,
         }
+    }
+
+    /// Whether it only looks: then nothing is created or written.
+    pub(crate) fn only_looks(&self) -> bool {
+        matches!(self, Self::Status(_) | Self::Ls(_) | Self::Watch(_))
     }
 
     /// Checks that span several arguments.

@@ -13,7 +13,9 @@ Examples:
   ringfence run migrate -- ./migrate.sh            one at a time in the fleet
   ringfence elect scheduler -- ./scheduler         exactly one in the fleet
   ringfence status migrate                         who holds the lock?
+  ringfence ls                                     what is held?
   ringfence doctor                                 what is wrong?
+  ringfence dashboard                              see it in the browser
 
 Without --nodes, locks are in a file that belongs to the current user. So the
 cron jobs of root and of another user do not exclude each other. To share one
@@ -140,6 +142,34 @@ How many parties a latch needs is known only to its clients.
 Exit code: 0; with --exit-code 75 if the lock or all permits are held. 69 if too
 few nodes answer, without NAME also if too few vote. 64 usage.";
 
+pub(crate) const LS: &str = "\
+Examples:
+  ringfence ls                           all locks that are held or queued for
+  ringfence ls 'orders:*'                only names that begin with orders:
+  ringfence ls --watch                   draw the list again and again
+  ringfence ls --json | jq -r .name      one JSON object per line
+  ringfence ls --broken                  who broke which lock, when and why
+
+LEASE is the time left unless the holder renews the lock. VOTES is how many nodes
+have this holder. Plain locks and those of other libraries have no record, so they
+are not listed. The search takes at most 1 % of the time of a server: among few
+other keys it takes less than 2 s, among a million about a minute.
+
+Exit code: 0, 69 if no majority of the nodes answers, 64 usage.";
+
+pub(crate) const WATCH: &str = "\
+Example:
+  ringfence watch nightly-report
+     0 ms  held by web-1:4711 (fence 1763371234567890)
+   12.3 s  web-1:4711 (fence 1763371234567890) is gone
+   12.3 s  taken by web-2:815 (fence 1763371246890123)
+
+\"changed hands in between\": the fence rose, so a client held the lock between two
+looks. Ctrl-C ends it.
+
+Exit code: 0 if its reader has gone, 128+n if signal n ended it, 69 if no majority
+of the nodes answers at the beginning, 64 usage.";
+
 pub(crate) const CONFIG: &str = "\
 A config file has the nodes and the defaults of options:
   nodes = [\"redis://a\", \"redis://b\", \"redis://c\"]   # or nodes-file = \"FILE\"
@@ -199,6 +229,26 @@ Examples:
 
 Exit code: 1 if there is a problem (a node that cannot vote, or no majority),
 0 if there is none, 64 usage.";
+
+pub(crate) const DASHBOARD: &str = "\
+The page shows every node, every lock with holders, leases, fences and queue, and
+a time line of the last 15 minutes. /metrics is for Prometheus, /healthz for
+probes, /api/v1/openapi.json describes the JSON. One process reads the nodes for
+all viewers, writes nothing to them, and needs only the look-only ACL user.
+
+Requests must name this host, which stops web pages of other sites. Behind a
+proxy, name the proxy's host with --allowed-host. With --token-file the page asks
+for the token, and every request for data needs `Authorization: Bearer TOKEN`.
+There is no TLS: other machines should reach it through a proxy that has it.
+
+Examples:
+  ringfence dashboard                                   http://127.0.0.1:7471/
+  openssl rand -hex 24 > token && chmod 600 token
+  ringfence dashboard --token-file token --allow-break
+  ringfence dashboard --listen 0.0.0.0:7471 --token-file token \\
+      --allowed-host locks.example.com                  behind a proxy
+
+It starts, and runs on, also if no node answers. Exit code: 64 usage";
 
 /// Replaces the help of those options of `elect` that `run` has too and explains differently.
 pub(crate) fn of_election(arg: Arg) -> Arg {

@@ -7,6 +7,7 @@ mod args;
 mod command;
 mod completion;
 mod config;
+mod dashboard;
 mod duration;
 mod exit;
 mod help;

@@ -154,7 +154,7 @@ fn add_password(nodes: &mut Nodes, given: &Global, config: &Config) -> Result<()
     let Some((file, origin)) = flag.or_else(environment).or_else(filed) else {
         return Ok(());
     };
-    let secret = Secret::read(&file, "--password-file", PASSWORD_FILE)?;
+    let secret = Secret::read(&file, "--password-file", Some(PASSWORD_FILE))?;
     secret.check_rights()?;
     let password = secret.text().strip_suffix('\n').unwrap_or(secret.text());
     let password = password.strip_suffix('\r').unwrap_or(password);
@@ -223,7 +223,7 @@ fn listed(urls: String, origin: NodesOrigin) -> Result<Nodes, CliFailure> {
 /// The nodes in a file: URLs separated by commas or newlines. A line that begins with `#` is a
 /// comment.
 fn filed(file: &Path, origin: NodesOrigin) -> Result<Nodes, CliFailure> {
-    let secret = Secret::read(file, "--nodes-file", NODES_FILE)?;
+    let secret = Secret::read(file, "--nodes-file", Some(NODES_FILE))?;
     let lines = secret.text().lines().map(str::trim);
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
     let urls: Vec<&str> = lines.map(|line| line.trim_matches(',').trim()).collect();

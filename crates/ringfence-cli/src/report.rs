@@ -3,7 +3,9 @@
 //! Every text passes through here, so that no control character reaches a terminal.
 
 use std::io::{self, Write};
+use std::ops::ControlFlow;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
@@ -81,6 +83,16 @@ impl Report {
         Ok(())
     }
 
+    /// Writes one line of a stream. `Break` if its reader has gone (`head -1`), which is no error.
+    pub(crate) fn stream(self, text: &str, value: &Value) -> Result<ControlFlow<()>, CliFailure> {
+        let line = if self.json {
+            json_line(value)
+        } else {
+            printable(text)
+        };
+        write_stream(&format!("{line}\n"))
+    }
+
     /// Writes why ringfence failed. It exits afterwards.
     pub(crate) fn failure(self, failure: &CliFailure) {
         if self.quiet && failure.is_conflict() {
@@ -148,6 +160,24 @@ pub(crate) fn print(line: &str) -> Result<(), CliFailure> {
     }
 }
 
+/// Writes `text` to stdout as it is. `Break` if the reader has gone.
+pub(crate) fn write_stream(text: &str) -> Result<ControlFlow<()>, CliFailure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(ControlFlow::Continue(())),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether stdout is a pipe whose reader has gone.
+pub(crate) fn reader_has_gone() -> bool {
+    let stdout = io::stdout();
+    let mut polled = [PollFd::new(&stdout, PollFlags::empty())];
+    let known = rustix::event::poll(&mut polled, Some(&Timespec::default()));
+    known.is_ok() && polled[0].revents().contains(PollFlags::ERR)
+}
+
 /// Writes a line of JSON to stderr.
 pub(crate) fn write_json_line(value: &Value) {
     write_stderr(&json_line(value));
@@ -181,10 +211,18 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
 /// A name or label in one line that is not too long to read.
 pub(crate) fn shortened(text: &str) -> String {
     const MOST: usize = 48;
+    shortened_to(text, MOST + 1)
+}
+
+/// A name or label in one line of at most `most` characters.
+pub(crate) fn shortened_to(text: &str, most: usize) -> String {
     let line = one_line(text);
-    match line.char_indices().nth(MOST) {
-        None => line,
-        Some((end, _)) => format!("{}…", &line[..end]),
+    match line.chars().count() > most {
+        false => line,
+        true => {
+            let kept = line.chars().take(most.saturating_sub(1));
+            kept.chain(['…']).collect()
+        }
     }
 }
 

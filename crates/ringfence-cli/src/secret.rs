@@ -11,7 +11,7 @@ use crate::report::CliFailure;
 /// Larger than any real list of nodes.
 const FILE_MAX_BYTES: u64 = 64 * 1024;
 
-/// A file that may contain a password.
+/// A file that may contain a password or a token.
 pub(crate) struct Secret<'f> {
     file: &'f Path,
     option: &'static str,
@@ -20,16 +20,17 @@ pub(crate) struct Secret<'f> {
 }
 
 impl<'f> Secret<'f> {
-    /// Reads the `file` that `option` or the environment `variable` names.
+    /// Reads a file that `option` names, or the environment `variable` if there is one.
     pub(crate) fn read(
         file: &'f Path,
         option: &'static str,
-        variable: &str,
+        variable: Option<&str>,
     ) -> Result<Self, CliFailure> {
         let unreadable = |error: io::Error| {
             let file = file.display().to_string();
             let file = file.escape_debug();
-            CliFailure::usage(format!("{file} ({option} or {variable}): {error}"))
+            let or = variable.map_or_else(String::new, |variable| format!(" or {variable}"));
+            CliFailure::usage(format!("{file} ({option}{or}): {error}"))
         };
         let opened = File::open(file).map_err(unreadable)?;
         let metadata = opened.metadata().map_err(unreadable)?;
@@ -52,14 +53,14 @@ impl<'f> Secret<'f> {
         &self.text
     }
 
-    /// Refuses a file with a password if every user may read or change it.
+    /// Refuses a file with a secret if every user may read or change it.
     pub(crate) fn check_rights(&self) -> Result<(), CliFailure> {
         let mode = self.metadata.mode() & 0o7777;
         if mode & 0o006 == 0 {
             return Ok(());
         }
         Err(self.refused(&format!(
-            "it contains a password, and its mode {mode:04o} lets every user read or change it: \
+            "it contains a secret, and its mode {mode:04o} lets every user read or change it: \
              chmod it to 0600 or 0640 (a Kubernetes secret: `defaultMode: 0400`)"
         )))
     }

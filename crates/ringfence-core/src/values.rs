@@ -395,5 +395,6 @@ impl fmt::Debug for Timestamp {
     }
 }
 
+mod reported;
 #[cfg(test)]
 mod tests;

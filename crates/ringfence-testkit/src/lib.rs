@@ -35,6 +35,7 @@ mod server;
 mod wait;
 mod wall_clock;
 
+mod network;
 mod pipe;
 mod proxy;
 mod relay;
@@ -54,6 +55,7 @@ pub use disk_journal::{DiskAction, DiskEvent, DiskImage, DiskJournal, disk_after
 pub use fake_sentinel::{FakeSentinel, Testimony};
 pub use fleet::Fleet;
 pub use hostile::{Attack, HostileServer, Push};
+pub use network::Network;
 pub use postgres::Postgres;
 pub use process::Process;
 pub use proxy::{Fault, Proxy};

@@ -1,13 +1,19 @@
 //! A master with replicas and the Sentinels that watch it, all real, with short timeouts.
 
+mod view;
+
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use crate::binary::Flavor;
 use crate::builder::ServerBuilder;
 use crate::certificates::Certificates;
+use crate::network::Network;
 use crate::server::{ADMIN, Server};
 use crate::wait::wait_until;
+
+use view::{address_named_by, hasten, is_in_sync, role_of, view, votes_for};
 
 /// How long a group may take to agree, and a failover to finish, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -46,6 +52,7 @@ pub struct SentinelGroupBuilder {
     password: Option<String>,
     sentinel_password: Option<String>,
     certificates: Option<Certificates>,
+    network: Option<Arc<Network>>,
 }
 
 impl SentinelGroupBuilder {
@@ -85,32 +92,73 @@ impl SentinelGroupBuilder {
         self
     }
 
+    /// Places each process on a host of `network`: first the servers, then the Sentinels.
+    pub fn network(mut self, network: &Arc<Network>) -> Self {
+        self.network = Some(Arc::clone(network));
+        self
+    }
+
     /// Starts all of it, and waits until all Sentinels know each other and every server.
     ///
     /// # Panics
     /// If a program is not installed or does not start, or if the Sentinels do not agree.
     pub fn start(self) -> SentinelGroup {
-        let master = self.server().start();
+        let master = self.server(0).start();
+        self.attach(0, &master);
         let replicas: Vec<Server> = thread::scope(|scope| {
-            let starting: Vec<_> = (0..self.replicas)
-                .map(|_| scope.spawn(|| self.server().replica_of(&master).start()))
+            let start = |host| self.server(host).replica_of(&master).start();
+            let starting: Vec<_> = (1..=self.replicas)
+                .map(|host| scope.spawn(move || start(host)))
                 .collect();
             let started = starting.into_iter().map(|start| start.join());
             let started = started.map(|replica| replica.expect("a replica did not start"));
             started.collect()
         });
-        let sentinels = (0..self.sentinels).map(|_| self.sentinel(&master));
+        let servers: Vec<Server> = std::iter::once(master).chain(replicas).collect();
+        for (host, server) in servers.iter().enumerate().skip(1) {
+            self.attach(host, server);
+        }
+        let sentinels = (0..self.sentinels).map(|number| {
+            let host = servers.len() + number;
+            let sentinel = self.sentinel(host, &servers[0]);
+            self.attach(host, &sentinel);
+            sentinel
+        });
         let group = SentinelGroup {
             sentinels: sentinels.collect(),
-            servers: std::iter::once(master).chain(replicas).collect(),
+            servers,
             builder: self,
         };
+        if group.builder.network.is_some() {
+            // A Sentinel may have connected to another one before there was a proxy for it.
+            for sentinel in &group.sentinels {
+                sentinel.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+            }
+        }
         group.wait_until_settled();
         group
     }
 
-    fn server(&self) -> ServerBuilder {
-        let mut builder = Server::builder(self.flavor).may_follow();
+    /// The server joins the network, if there is one.
+    fn attach(&self, host: usize, server: &Server) {
+        if let Some(network) = &self.network {
+            network.attach(host, server);
+        }
+    }
+
+    /// Settings of a process on `host`.
+    fn on_host(&self, host: usize) -> ServerBuilder {
+        let mut builder = Server::builder(self.flavor);
+        if let Some(network) = &self.network {
+            for (name, value) in network.environment(host) {
+                builder = builder.env(&name, &value);
+            }
+        }
+        builder
+    }
+
+    fn server(&self, host: usize) -> ServerBuilder {
+        let mut builder = self.on_host(host).may_follow();
         if let Some(password) = &self.password {
             builder = builder.requirepass(password);
         }
@@ -120,7 +168,7 @@ impl SentinelGroupBuilder {
         }
     }
 
-    fn sentinel(&self, master: &Server) -> Server {
+    fn sentinel(&self, host: usize, master: &Server) -> Server {
         let service = SentinelGroup::SERVICE;
         let quorum = self.sentinels / 2 + 1;
         let configuration = format!(
@@ -136,7 +184,7 @@ impl SentinelGroupBuilder {
             self.down_after.as_millis(),
             self.failover_timeout.as_millis(),
         );
-        let mut builder = Server::builder(self.flavor).sentinel(configuration);
+        let mut builder = self.on_host(host).sentinel(configuration);
         if let Some(password) = &self.sentinel_password {
             builder = builder.requirepass(password);
         }
@@ -169,6 +217,7 @@ impl SentinelGroup {
             password: None,
             sentinel_password: None,
             certificates: None,
+            network: None,
         }
     }
 
@@ -249,42 +298,49 @@ impl SentinelGroup {
     /// that server serves as one.
     pub fn wait_for_new_master(&self, port: u16) {
         wait_until("the Sentinels to name another master", LIMIT, || {
-            self.find_master().is_some_and(|master| {
-                master.port() != port && role_of(master).as_deref() == Some("master")
-            })
+            self.has_new_master(port)
         });
     }
 
-    /// Waits until all Sentinels that run know each other and name the same master, and all
-    /// servers that run have their roles.
+    /// Whether a majority of the Sentinels names another master than the one at `port`, and that
+    /// server serves as one.
+    pub fn has_new_master(&self, port: u16) -> bool {
+        self.find_master().is_some_and(|master| {
+            master.port() != port && role_of(master).as_deref() == Some("master")
+        })
+    }
+
+    /// Waits until the group [is settled](Self::is_settled).
     pub fn wait_until_settled(&self) {
-        let running: Vec<&Server> = self
-            .sentinels
-            .iter()
-            .filter(|one| one.is_running())
-            .collect();
+        wait_until("the Sentinels to agree", LIMIT, || self.is_settled());
+    }
+
+    /// Whether all Sentinels that run know each other and name the same master, and all servers
+    /// that run have their roles.
+    pub fn is_settled(&self) -> bool {
+        let running = self.sentinels.iter().filter(|one| one.is_running());
+        let views: Option<Vec<_>> = running.map(view).collect();
+        let (Some(views), Some(master)) = (views, self.find_master()) else {
+            return false;
+        };
+        let port = master.port().to_string();
         let others = (self.sentinels.len() - 1).to_string();
-        wait_until("the Sentinels to agree", LIMIT, || {
-            let views: Option<Vec<_>> = running.iter().map(|one| view(one)).collect();
-            let Some(views) = views else { return false };
-            let Some(master) = self.find_master() else {
-                return false;
-            };
-            let port = master.port().to_string();
-            let replicas = (self.servers.len() - 1).to_string();
-            let agree = views.iter().all(|view| {
-                view.port == port
-                    && view.epoch == views[0].epoch
-                    && view.others == others
-                    && view.replicas == replicas
-            });
-            let follow = self
-                .servers
-                .iter()
-                .filter(|one| one.is_running())
-                .all(|server| server.port() == master.port() || is_in_sync(server));
-            agree && follow && role_of(master).as_deref() == Some("master")
+        let replicas = (self.servers.len() - 1).to_string();
+        let agree = views.iter().all(|view| {
+            view.port == port
+                && view.epoch == views[0].epoch
+                && view.others == others
+                && view.replicas == replicas
         });
+        let mut running = self.servers.iter().filter(|one| one.is_running());
+        let follow = running.all(|server| server.port() == master.port() || is_in_sync(server));
+        agree && follow && role_of(master).as_deref() == Some("master")
+    }
+
+    /// The latest configuration epoch that a running Sentinel has: every failover has a new one.
+    pub fn epoch(&self) -> Option<u64> {
+        let epochs = self.sentinels.iter().filter_map(view);
+        epochs.filter_map(|view| view.epoch.parse().ok()).max()
     }
 
     /// Starts a Sentinel again that was killed.
@@ -301,73 +357,4 @@ impl SentinelGroup {
             .max_by_key(|server| votes_for(server, &named))?;
         (votes_for(most, &named) > self.sentinels.len() / 2).then_some(most)
     }
-}
-
-/// What a Sentinel knows of its master.
-struct View {
-    port: String,
-    epoch: String,
-    others: String,
-    replicas: String,
-}
-
-fn view(sentinel: &Server) -> Option<View> {
-    if !sentinel.is_running() {
-        return None;
-    }
-    let reply = sentinel
-        .try_command(&["SENTINEL", "MASTER", SentinelGroup::SERVICE])
-        .ok()?;
-    let lines: Vec<&str> = reply.lines().collect();
-    let field = |name: &str| {
-        let pair = lines.chunks(2).find(|pair| pair[0] == name)?;
-        pair.get(1).map(|value| (*value).to_owned())
-    };
-    Some(View {
-        port: field("port")?,
-        epoch: field("config-epoch")?,
-        others: field("num-other-sentinels")?,
-        replicas: field("num-slaves")?,
-    })
-}
-
-/// The port of the master that `sentinel` names.
-fn address_named_by(sentinel: &Server) -> Option<String> {
-    if !sentinel.is_running() {
-        return None;
-    }
-    let question = [
-        "SENTINEL",
-        "GET-MASTER-ADDR-BY-NAME",
-        SentinelGroup::SERVICE,
-    ];
-    let reply = sentinel.try_command(&question).ok()?;
-    reply.lines().nth(1).map(str::to_owned)
-}
-
-fn votes_for(server: &Server, named: &[String]) -> usize {
-    let port = server.port().to_string();
-    named.iter().filter(|named| **named == port).count()
-}
-
-fn role_of(server: &Server) -> Option<String> {
-    if !server.is_running() {
-        return None;
-    }
-    let reply = server.try_command(&["ROLE"]).ok()?;
-    reply.lines().next().map(str::to_owned)
-}
-
-fn is_in_sync(server: &Server) -> bool {
-    let replication = server
-        .try_command(&["INFO", "replication"])
-        .unwrap_or_default();
-    replication.contains("master_link_status:up")
-}
-
-/// Gives `sentinel` short periods.
-fn hasten(sentinel: &Server) {
-    let mut command = vec!["SENTINEL", "DEBUG"];
-    command.extend(PERIODS.iter().flat_map(|(name, value)| [*name, *value]));
-    sentinel.command(&command);
 }

@@ -59,6 +59,7 @@ fn schedule(second_starts: Duration, faults: Vec<Fault>) -> Plan {
         clients: vec![client(Duration::ZERO), client(second_starts)],
         steps: vec![step(FIRST, Duration::from_millis(100)), step(SECOND, asks)],
         faults,
+        sentinels: None,
         healed: Duration::from_secs(4),
     }
 }

@@ -1,10 +1,11 @@
-//! A short run of the faults on real servers.
+//! Short runs on real servers: of the faults, and of failovers of real Sentinels.
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use ringfence_testkit::Flavor;
+use ringfence_verify::faults::failovers::{self, FailoverKind, FailoverSettings};
 use ringfence_verify::faults::{self, FaultKind, Outcome, Settings};
 use ringfence_verify::history::{History, Mode, What};
 
@@ -27,6 +28,27 @@ fn half_a_minute_of_every_fault_breaks_nothing() {
     assert!(read("picture.html").contains("<svg"));
     let history = History::from_json_lines(&read("history.jsonl")).unwrap();
     falsified_histories_are_rejected(&history);
+}
+
+#[test]
+fn three_failovers_break_nothing() {
+    let wanted = [FailoverKind::Partition, FailoverKind::Twice];
+    let seed = (1..).find(|seed| failovers::plan(*seed, 3) == wanted);
+    let settings = FailoverSettings {
+        seed: seed.expect("some seed has this order"),
+        failovers: 3,
+        clients: 8,
+        flavor: Flavor::Valkey,
+        out: Path::new(env!("CARGO_TARGET_TMPDIR")).join("failovers"),
+        program: env!("CARGO_BIN_EXE_ringfence-verify").into(),
+    };
+    let outcome = failovers::run(&settings, |_, _| {}).unwrap();
+    println!("{outcome}");
+    assert!(outcome.violations.is_empty(), "{outcome}");
+    assert_eq!(outcome.failovers.promotions, 3, "{outcome}");
+    assert!(outcome.figures.granted() >= 5, "{outcome}");
+    assert!(outcome.figures.writes >= 1, "{outcome}");
+    assert!(outcome.plain.grants >= 1, "{outcome}");
 }
 
 /// Checks that the run did enough to prove something. A busy machine gets far less done than an

@@ -1,58 +1,43 @@
-//! One endpoint with a failover behind it: schedules with promotions, failbacks and a former master
-//! that goes on serving. No invariant breaks, and holders keep their locks through a promotion.
+//! One endpoint with a failover behind it, with and without Sentinels: schedules with promotions,
+//! failbacks and a former master that goes on serving. No invariant breaks, and holders keep their
+//! locks through a promotion.
 
-use std::num::NonZero;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use ringfence_core::group::{Failover, Group};
 use ringfence_verify::history::What;
-use ringfence_verify::invariants::{self, Violation};
+use ringfence_verify::invariants;
 use ringfence_verify::simulator::{
-    ClientPlan, End, Fault, FaultAction, Moved, NodePlan, Plan, Run, Step, Want, one_endpoint, run,
+    Campaign, ClientPlan, Clocks, End, Fault, FaultAction, Layout, Moved, NodePlan, Plan, Report,
+    Run, Step, Want, run,
 };
 
-const SCHEDULES: u64 = 4_000;
-
-/// Runs the schedules of the first seeds. Returns the lowest seed that broke an invariant, and how
-/// often a standby was promoted.
-fn search(schedules: u64) -> (Option<(u64, Violation)>, u64) {
-    let (next, promoted) = (AtomicU64::new(1), AtomicU64::new(0));
-    let broken = Mutex::new(None::<(u64, Violation)>);
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    let mut found = broken.lock().unwrap();
-                    if seed > schedules || found.is_some() {
-                        return;
-                    }
-                    drop(found);
-                    let plan = one_endpoint(seed);
-                    let run = run(&plan, &plan.all(), false);
-                    promoted.fetch_add(run.changes.promoted, Ordering::Relaxed);
-                    if let Err(violation) = invariants::check(&run.history) {
-                        found = broken.lock().unwrap();
-                        found.get_or_insert((seed, violation));
-                    }
-                }
-            });
-        }
-    });
-    (broken.into_inner().unwrap(), promoted.into_inner())
+fn campaign(layout: Layout, schedules: u64) -> Report {
+    let campaign = Campaign {
+        first: 1,
+        schedules,
+        clocks: Clocks::Usual,
+        layout,
+    };
+    let report = campaign.run(|| true);
+    println!("{layout:?}: {report}");
+    assert!(report.failure.is_none(), "{report}");
+    report
 }
 
 #[test]
 fn failovers_behind_one_endpoint_break_nothing() {
-    let (broken, promoted) = search(SCHEDULES);
-    if let Some((seed, violation)) = broken {
-        let plan = one_endpoint(seed);
-        panic!("seed {seed}: {violation}\n{}", plan.describe(&plan.all()));
-    }
-    assert!(promoted >= SCHEDULES / 2, "{promoted} promotions");
+    let report = campaign(Layout::OneEndpoint, 2_000);
+    assert!(report.changes.promoted >= 1_000, "{report}");
+}
+
+#[test]
+fn failovers_behind_sentinels_break_nothing() {
+    let report = campaign(Layout::Sentinels, 1_000);
+    let changes = report.changes;
+    assert!(changes.promoted >= 1_000, "{report}");
+    // Servers that were still masters, so that their replication id did not change.
+    assert!(changes.promoted_masters > 0, "{report}");
 }
 
 /// A client that takes the lock, renews it and holds it.
@@ -119,6 +104,7 @@ fn schedule(connections_last: Duration) -> Plan {
         clients: vec![client; 2],
         steps: vec![step(0, 1_200, 20), step(1, 2_500, 1)],
         faults: vec![at(0, attach), at(1_500, promote)],
+        sentinels: None,
         healed: Duration::from_secs(4),
     }
 }

@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 
 use ringfence_verify::history::{History, Mode, What};
 use ringfence_verify::invariants;
-use ringfence_verify::simulator::{Campaign, Clocks, Report, plan, run};
+use ringfence_verify::simulator::{Campaign, Clocks, Layout, Report, plan, run};
 
 fn campaign(first: u64, schedules: u64, clocks: Clocks) -> Report {
     let campaign = Campaign {
         first,
         schedules,
         clocks,
+        layout: Layout::Nodes,
     };
     let report = campaign.run(|| true);
     println!("{clocks:?} clocks, {report}");

@@ -100,7 +100,7 @@ pub(crate) struct JobArgs {
     )]
     pub(crate) leftovers: Leftovers,
     /// Write metrics to this file, for Prometheus' textfile collector
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub(crate) metrics_file: Option<PathBuf>,
     /// Exit with this code if another client holds the lock
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::CONFLICT)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ringfence::node::TroubleKind;
 use ringfence::{
     AcquireError, BreakError, ConfigError, ConnectError, ExtendError, InitError, InspectError,
-    NodeVote, ReleaseError, ReleaseReceiptError, Vote, Votes,
+    ListError, NodeVote, ReleaseError, ReleaseReceiptError, Vote, Votes,
 };
 
 use crate::exit::{self, Exit};
@@ -101,6 +101,16 @@ impl From<InspectError> for CliFailure {
         match &error {
             InspectError::NoQuorum { votes, .. } => failure(Exit::NoQuorum, &error, Some(votes)),
             InspectError::Invalid(_) => failure(Exit::Usage, &error, None),
+            _ => failure(Exit::Internal, &error, None),
+        }
+    }
+}
+
+impl From<ListError> for CliFailure {
+    fn from(error: ListError) -> Self {
+        match &error {
+            ListError::NoQuorum { votes } => failure(Exit::NoQuorum, &error, Some(votes)),
+            ListError::Invalid(_) => failure(Exit::Usage, &error, None),
             _ => failure(Exit::Internal, &error, None),
         }
     }

@@ -1,5 +1,6 @@
 //! `ringfence init`: the operator declares that the nodes are new.
 
+use ringfence::url::{NodeUrl, parse_nodes};
 use ringfence::{Failover, Locks};
 use serde_json::json;
 
@@ -28,7 +29,9 @@ pub(super) async fn init(args: InitArgs, nodes: &str, report: Report) -> Result<
         1 => {
             // `init` declares that there is nothing to lose yet, so only the level is of interest.
             let cost = failover::cost(&group, group.failover == Failover::Auto);
-            let cost = cost.map(|cost| format!("; if it is replicated, {cost}"));
+            let cost = cost
+                .filter(|_| is_server(nodes))
+                .map(|cost| format!("; if it is replicated, {cost}"));
             format!("1 node may vote now{}", cost.unwrap_or_default())
         }
         count => {
@@ -46,4 +49,9 @@ pub(super) async fn init(args: InitArgs, nodes: &str, report: Report) -> Result<
     });
     report.result(&text, &value)?;
     Ok(Exit::Success)
+}
+
+/// Whether the only node is a server. An embedded file has no replicas.
+fn is_server(nodes: &str) -> bool {
+    parse_nodes(nodes).is_ok_and(|urls| matches!(urls.as_slice(), [NodeUrl::Redis(_)]))
 }

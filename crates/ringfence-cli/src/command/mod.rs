@@ -12,6 +12,7 @@ mod failover;
 mod failure;
 mod init;
 mod job;
+mod ls;
 mod man;
 mod mark;
 mod question;
@@ -20,6 +21,7 @@ mod run;
 mod status;
 mod take;
 mod waiting;
+mod watch;
 
 use std::cell::Cell;
 use std::future::Future;
@@ -31,6 +33,7 @@ use rustix::process::Signal;
 use crate::args::{Cli, CliCommand, Global, LockCommand};
 use crate::completion;
 use crate::config::Config;
+use crate::dashboard;
 use crate::exit::Exit;
 use crate::metrics_file::MetricsFile;
 use crate::nodes::{self, Nodes};
@@ -56,6 +59,10 @@ pub(crate) async fn run(cli: Cli, report: Report) -> Result<Exit, CliFailure> {
             doctor::doctor(args, nodes.urls(), report).await
         }
         CliCommand::Config(args) => config::config(&args, given, &config()?, report),
+        CliCommand::Dashboard(args) => {
+            let nodes = nodes::resolve(given, &config()?, report)?;
+            dashboard::dashboard(args, nodes.urls(), report).await
+        }
         CliCommand::Completions(args) => {
             let script = completion::script(args.shell)?;
             print(String::from_utf8_lossy(&script).trim())?;
@@ -95,7 +102,7 @@ async fn on_locks(
     let watchdog = Cell::new(watchdog.transpose()?);
     let locks = interruptible(&mut signals, async {
         let mut builder = Locks::builder().nodes(nodes.urls());
-        if matches!(command, LockCommand::Status(_)) {
+        if command.only_looks() {
             builder = builder.look_only();
         }
         Ok(builder.connect().await?)
@@ -142,6 +149,11 @@ impl CommandContext {
             }
             LockCommand::Status(args) => interruptible(signals, status::status(self, args)).await,
             LockCommand::Bench(args) => interruptible(signals, bench::bench(self, args)).await,
+            LockCommand::Ls(args) if args.watch => {
+                until_signal(signals, ls::watch(self, args)).await
+            }
+            LockCommand::Ls(args) => interruptible(signals, ls::ls(self, args)).await,
+            LockCommand::Watch(args) => until_signal(signals, watch::watch(self, args)).await,
         }
     }
 }
@@ -154,15 +166,30 @@ async fn interruptible<T>(
     tokio::select! {
         done = work => done,
         signal = signals.asked_to_end() => {
-            let is_typed = [Signal::INT, Signal::QUIT].contains(&signal) && is_ours_to_type_at();
-            let signal = signal.as_raw();
-            let exit = if is_typed {
-                Exit::Interrupted(signal, Typed::ForUs)
-            } else {
-                Exit::Signal(signal)
-            };
-            Err(CliFailure::new(exit, format!("interrupted by signal {signal}")))
+            let message = format!("interrupted by signal {}", signal.as_raw());
+            Err(CliFailure::new(exit_of(signal), message))
         }
+    }
+}
+
+/// Does `work` until a signal ends it, as a signal is the usual end of a command that goes on for
+/// ever.
+async fn until_signal(
+    signals: &mut Signals,
+    work: impl Future<Output = Result<Exit, CliFailure>>,
+) -> Result<Exit, CliFailure> {
+    tokio::select! {
+        done = work => done,
+        signal = signals.asked_to_end() => Ok(exit_of(signal)),
+    }
+}
+
+/// How ringfence ends after `signal`.
+fn exit_of(signal: Signal) -> Exit {
+    let is_typed = [Signal::INT, Signal::QUIT].contains(&signal) && is_ours_to_type_at();
+    match is_typed {
+        true => Exit::Interrupted(signal.as_raw(), Typed::ForUs),
+        false => Exit::Signal(signal.as_raw()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `ringfence status`: shows who holds a lock, or the state of the nodes. Changes nothing.
 
-mod json;
+pub(super) mod json;
 pub(super) mod text;
 
 use ringfence::NodeStatus;

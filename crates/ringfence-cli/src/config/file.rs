@@ -42,7 +42,7 @@ pub(crate) struct LockSettings {
 impl ConfigFile {
     /// Reads the file. Unknown keys and bad values are refused, with their line.
     pub(crate) fn read(path: &Path) -> Result<Self, CliFailure> {
-        let secret = Secret::read(path, "--config", super::CONFIG)?;
+        let secret = Secret::read(path, "--config", Some(super::CONFIG))?;
         let mut file = Self {
             path: std::path::absolute(path)?,
             nodes: None,

@@ -31,10 +31,10 @@ fn paths(value: &Value, path: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The fields that the table of `status NAME --json` names in its first column.
-fn documented() -> BTreeSet<String> {
+/// The fields that the table of `command` names in its first column.
+fn documented(command: &str) -> BTreeSet<String> {
     let (_, table) = PAGE
-        .split_once("| field of `status NAME --json` | what |")
+        .split_once(&format!("| field of `{command}` | what |"))
         .expect("the table");
     let rows = table
         .lines()
@@ -61,10 +61,33 @@ fn the_documented_fields_of_status_are_the_printed_ones() {
     let seen: Value = serde_json::from_str(seen.stdout()).expect("JSON");
     let mut printed = BTreeSet::new();
     paths(&seen, "", &mut printed);
-    let mut documented = documented();
+    let mut documented = documented("status NAME --json");
     // Null here, or a list with what is documented elsewhere.
     assert!(documented.remove("semaphore"));
     assert_eq!(printed, documented);
+}
+
+/// The fields of all lines.
+fn printed(scene: &Scene, args: &[&str]) -> BTreeSet<String> {
+    let seen = Finished::of(scene.ringfence(args));
+    let mut printed = BTreeSet::new();
+    for line in seen.stdout().lines() {
+        let line: Value = serde_json::from_str(line).expect("JSON");
+        paths(&line, "", &mut printed);
+    }
+    printed
+}
+
+#[test]
+fn the_documented_fields_of_ls_are_the_printed_ones() {
+    let scene = Scene::embedded();
+    let _held = scene.run(&[], "echo $$ > $DIR/held; exec sleep 1000");
+    scene.line("held");
+    assert_eq!(printed(&scene, &["ls", "--json"]), documented("ls --json"));
+    let broken = Finished::of(scene.ringfence(&["break", "x", "--yes"]));
+    assert_eq!(broken.code(), 0, "{}", broken.stderr());
+    let breaks = printed(&scene, &["ls", "--broken", "--json"]);
+    assert_eq!(breaks, documented("ls --broken --json"));
 }
 
 #[test]

@@ -146,6 +146,17 @@ fn bash_completes_commands_options_and_the_command_under_the_lock() {
 }
 
 #[test]
+fn bash_completes_the_names_of_locks() {
+    let scene = Scene::embedded();
+    for name in ["orders-42", "orders-43", "backup"] {
+        done(&scene, &["acquire", "--ttl", "10m", name]);
+    }
+    let proposed = completed(&scene, &["ringfence", "status", "ord"]);
+    let names: Vec<&str> = proposed.split_whitespace().collect();
+    assert_eq!(names, ["orders-42", "orders-43"]);
+}
+
+#[test]
 fn a_measurement_asks_first_and_shows_a_table() {
     let scene = Scene::embedded();
     let refused = Finished::of(scene.ringfence(&["bench"]));

@@ -330,3 +330,14 @@ fn without_proc_a_command_is_not_started_and_the_reason_is_told() {
     assert!(told, "{}", refused.stderr());
     assert!(!scene.has("started"));
 }
+
+#[test]
+fn init_of_an_embedded_file_does_not_speak_of_failovers() {
+    let init = done(&Scene::embedded(), &["init"]);
+    assert_eq!(
+        (init.code(), init.stdout().trim()),
+        (0, "1 node may vote now"),
+        "{}",
+        init.stderr()
+    );
+}

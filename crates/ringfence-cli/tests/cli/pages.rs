@@ -12,6 +12,7 @@ use super::scene::{Scene, program};
 /// The blocks that are run: text of the block, what the shell does before, and the exit code.
 const RUN: &[(&str, &str, i32)] = &[
     ("cargo run --release -- run hello", "", 0),
+    ("a minority may fail", "", 0),
     (
         "ringfence init                                # once",
         "",
@@ -133,12 +134,23 @@ fn run(page: &str, text: &str, before: &str, code: i32) {
     let scene = Scene::embedded();
     let folder = scene.path("");
     let [a, b, c] = [0, 1, 2].map(|at: usize| servers[at].addr().to_string());
+    let ports = [
+        ("7001", &servers[0]),
+        ("7002", &servers[1]),
+        ("7003", &servers[2]),
+    ];
+    let text = ports.iter().fold(text.to_owned(), |text, (port, server)| {
+        text.replace(port, &server.port().to_string())
+    });
     let text = text
         .replace("redis://a:6379", &format!("redis://{a}"))
         .replace("redis://b:6379", &format!("redis://{b}"))
         .replace("redis://c:6379", &format!("redis://{c}"))
         .replace("cargo run --release -- ", "ringfence ")
+        .replace("cargo install --locked --path crates/ringfence-cli", ":")
         .replace("/var/lib/node_exporter/", "")
+        // The servers of the test run already.
+        .replace("redis-server --port", ": --port")
         // A test has no terminal to be asked at.
         .replace("ringfence break ", "ringfence break --yes ");
     scene.write("report.sh", "#!/bin/sh\necho report\n");

@@ -57,6 +57,8 @@ fn the_users_of_the_guide_have_the_rights_they_need() {
         let rights = finding(&value, "rights", Some(&fleet[1]));
         let line = "ACL SETUSER watcher ~ringfence:{PREFIX* ~PREFIX* ~ringfence:born";
         assert_says(rights, "note", &["but not take locks", line]);
+        // Only a user that may list the locks can search for them.
+        let (_, value) = doctor(&orders, 0);
         let expiry = finding(&value, "expiry", Some(&fleet[1]));
         assert_says(expiry, "note", &["not visible to this user"]);
         the_watcher_cannot_lock(&watcher, &orders);
@@ -96,6 +98,8 @@ fn the_watcher_cannot_lock(watcher: &Scene, orders: &Scene) {
     orders.line("on");
     assert!(succeeds(watcher, &["status", "orders:x"]).contains("held"));
     succeeds(watcher, &["status"]);
+    assert!(succeeds(watcher, &["ls"]).contains("orders:x "));
+    assert!(fails(orders, &["ls"]).contains("scan"));
     succeeds(watcher, &["status", "--permits", "2", "orders:x"]);
     drop(run);
     let denied = fails(watcher, &["run", "orders:y", "--", "true"]);

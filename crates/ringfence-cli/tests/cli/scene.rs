@@ -191,6 +191,14 @@ impl Running {
         });
     }
 
+    /// Waits until `words` are on stdout.
+    #[track_caller]
+    pub(crate) fn wait_for_output(&self, words: &str) {
+        wait_until(&format!("{words:?} on stdout"), PATIENCE, || {
+            read(&self.stdout).contains(words)
+        });
+    }
+
     /// Stderr so far.
     pub(crate) fn stderr(&self) -> String {
         read(&self.stderr)

@@ -13,6 +13,7 @@ mod entry;
 mod extend;
 mod inspect;
 mod latch;
+mod list;
 mod plain;
 mod queue;
 mod refresh;
@@ -186,6 +187,7 @@ fn answer(
         Op::Attend(op) => latch::attend(now, &mut entries[0], op),
         Op::Break(op) => breaking::break_holders(rules, now, entries, request, op, wakes),
         Op::Inspect => inspect::inspect(rules, now, entries, request),
+        Op::List(op) => list::list(entries, request, op),
         Op::PlainAcquire(op) => plain::acquire(now, entries, request, op.ttl_ms),
         Op::PlainExtend(op) => plain::extend(now, entries, request, op.ttl_ms),
         Op::PlainRelease => plain::release(now, entries, request),

@@ -12,12 +12,13 @@ use crate::token::Token;
 
 pub use crate::values::Ballot;
 pub use op::{
-    Acquire, AcquireSlot, Arrive, Attend, Break, Downgrade, Extend, PlainAcquire, PlainExtend,
-    Refresh, RefreshSlots, Release, ReleaseKind, ReleaseSlot, Restore, Slots, Ticket,
+    Acquire, AcquireSlot, Arrive, Attend, Break, Downgrade, Extend, List, PlainAcquire,
+    PlainExtend, Refresh, RefreshSlots, Release, ReleaseKind, ReleaseSlot, Restore, Slots, Ticket,
 };
 pub use reply::{
-    Answer, Arrivals, BreakNote, Holder, PARTIES_SHOWN, Permit, READERS_SHOWN, ReaderView, Reply,
-    ReplyStamp, Standing, TICKETS_SHOWN, TicketView, Turn, View, Wake,
+    Answer, Arrivals, BREAKS_SHOWN, BreakNote, Holder, PARTIES_SHOWN, Permit, Portion,
+    READERS_SHOWN, ReaderView, Reply, ReplyStamp, Standing, TICKETS_SHOWN, TicketView, Turn, View,
+    Wake,
 };
 
 /// How a request wants to hold a name.
@@ -90,6 +91,8 @@ pub enum Op {
     Break(Break),
     /// Report the holder of each claim. Changes nothing.
     Inspect,
+    /// Report the names in one portion of what the node stores. No claims. Changes nothing.
+    List(List),
     /// Plain Redlock: `SET NX PX`. One claim.
     PlainAcquire(PlainAcquire),
     /// Plain Redlock: compare and `PEXPIRE` (never shorter). One claim.
@@ -165,8 +168,17 @@ impl Op {
     pub fn reads_breaks(&self) -> bool {
         matches!(
             self,
-            Self::Extend(_) | Self::Downgrade(_) | Self::Restore(_) | Self::Break(_)
+            Self::Extend(_)
+                | Self::Downgrade(_)
+                | Self::Restore(_)
+                | Self::Break(_)
+                | Self::List(List { breaks: true, .. })
         )
+    }
+
+    /// Whether this only reads: a client that may not write can send it.
+    pub fn only_looks(&self) -> bool {
+        matches!(self, Self::Inspect | Self::List(_))
     }
 
     /// Whether this is a plain Redlock operation: only the key, without ballot and record.
@@ -205,6 +217,7 @@ impl Op {
             | Self::Refresh(_)
             | Self::RefreshSlots(_)
             | Self::Inspect
+            | Self::List(_)
             | Self::PlainAcquire(_)
             | Self::PlainExtend(_)
             | Self::PlainRelease => false,

@@ -156,6 +156,26 @@ pub struct Break {
     pub keep_ms: u64,
 }
 
+/// Report the names in one portion of what the node stores: those that are held or queued for, or
+/// those with broken holds.
+///
+/// There is no index of the locks, because it would cost every lock a write. So a node is searched
+/// portion by portion. The node chooses what a cursor means.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct List {
+    /// Where the portion begins: the cursor behind the last one. Empty: at the beginning.
+    pub cursor: Arc<str>,
+    /// How many pages of the node's keys to search: at most [`PAGES_MAX`](Self::PAGES_MAX).
+    pub pages: u32,
+    /// List broken holds instead of the locks.
+    pub breaks: bool,
+}
+
+impl List {
+    /// The most pages of one portion: about a millisecond of a server.
+    pub const PAGES_MAX: u32 = 16;
+}
+
 /// Plain Redlock: `SET NX PX`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PlainAcquire {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::name::Name;
 use crate::token::is_tombstone;
 
 use super::Ballot;
@@ -124,7 +125,28 @@ pub enum Answer {
     Arrivals(Arrivals),
     /// Inspect: one view per claim.
     Views(Vec<View>),
+    /// List: the names in one portion.
+    Listed(Portion),
 }
+
+/// One portion of the names that a node stores.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Portion {
+    /// Where the next portion begins; `None` after the last one.
+    pub next: Option<Arc<str>>,
+    /// How long the portion kept the server busy, in microseconds. `None` if the server cannot
+    /// measure it; zero if there is no server to be kept busy.
+    pub took_us: Option<u64>,
+    /// The keys of the locks, slots, admission records and latches that are held or queued for. A
+    /// key may appear twice. Locks without a record are missing.
+    pub names: Vec<Name>,
+    /// If the request asked for them: broken holds, in the order in which those of one name were
+    /// broken, at most [`BREAKS_SHOWN`] for each name: the latest ones.
+    pub breaks: Vec<(Name, BreakNote)>,
+}
+
+/// How many broken holds of one name a [`Portion`] lists.
+pub const BREAKS_SHOWN: usize = 8;
 
 /// A hold that an operator broke, as a node remembers it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]

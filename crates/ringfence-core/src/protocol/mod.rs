@@ -19,6 +19,7 @@ mod latch;
 mod latch_round;
 mod release;
 mod request;
+mod scan;
 mod slots;
 mod ticket;
 mod validity;
@@ -42,6 +43,7 @@ pub use latch::{LatchCall, LatchFailure, LatchFailureKind, LatchNext, LatchTerms
 pub use latch_round::{LatchRound, LatchTally, Question};
 pub use release::{PendingRelease, ReleaseVerdict, Target};
 pub use request::{GrantId, Queue, ReleaseRequests, inspect, refresh};
+pub use scan::Scan;
 pub use slots::Asked;
 pub use ticket::{TicketFate, TicketNodes};
 pub use validity::{Drift, DriftError, deadline};

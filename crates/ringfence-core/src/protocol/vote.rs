@@ -151,6 +151,7 @@ impl Vote {
             | Answer::Newer
             | Answer::Turns(_)
             | Answer::Views(_)
+            | Answer::Listed(_)
             | Answer::Arrivals(_)
             | Answer::Permit(_) => Self::Failed(CallError::Refused(Trouble::new(
                 TroubleKind::Garbage,

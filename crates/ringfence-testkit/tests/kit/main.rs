@@ -3,6 +3,7 @@
 mod certificates;
 mod fleet;
 mod hostile;
+mod network;
 mod postgres;
 mod proxy;
 mod sentinel;

@@ -1,5 +1,6 @@
 //! The subcommands of `ringfence-verify`, one file for each.
 
+mod failovers;
 mod judge;
 mod model;
 mod mutants;
@@ -17,6 +18,8 @@ pub(crate) enum Part {
     Model(model::ModelArgs),
     /// Run real clients on real servers, inject faults, and judge what happened
     Run(run::RunArgs),
+    /// Bring about failovers of real Sentinels under real clients, and judge what happened
+    Failovers(failovers::FailoversArgs),
     /// Judge the recorded history of a run again
     Judge(judge::JudgeArgs),
     /// One client process of a run
@@ -34,6 +37,7 @@ impl Part {
         match self {
             Self::Model(args) => args.run(),
             Self::Run(args) => args.run(),
+            Self::Failovers(args) => args.run(),
             Self::Judge(args) => args.run(),
             Self::Client(args) => args.run(),
             Self::Simulate(args) => args.run(),

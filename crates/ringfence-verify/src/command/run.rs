@@ -31,11 +31,21 @@ pub(crate) struct RunArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum FlavorArg {
+pub(super) enum FlavorArg {
     Redis,
     Valkey,
     /// Redis and Valkey in turn
     Both,
+}
+
+impl FlavorArg {
+    pub(super) fn flavors(self) -> Vec<Flavor> {
+        match self {
+            Self::Redis => vec![Flavor::Redis],
+            Self::Valkey => vec![Flavor::Valkey],
+            Self::Both => vec![Flavor::Redis, Flavor::Valkey],
+        }
+    }
 }
 
 impl RunArgs {
@@ -44,17 +54,12 @@ impl RunArgs {
             eprintln!("cannot find the path of this program, which the client processes need");
             return ExitCode::FAILURE;
         };
-        let flavors = match self.flavor {
-            FlavorArg::Redis => vec![Flavor::Redis],
-            FlavorArg::Valkey => vec![Flavor::Valkey],
-            FlavorArg::Both => vec![Flavor::Redis, Flavor::Valkey],
-        };
         let span = Duration::from_secs_f64(self.minutes.clamp(0.1, 1e4) * 60.0);
         let settings = Settings {
             seed: self.seed,
             span,
             nodes: usize::from(self.nodes),
-            flavors,
+            flavors: self.flavor.flavors(),
             out: self.out.join(format!("seed-{}", self.seed)),
             program,
         };
@@ -80,7 +85,7 @@ impl RunArgs {
     }
 }
 
-fn style() -> ProgressStyle {
+pub(super) fn style() -> ProgressStyle {
     ProgressStyle::with_template("{bar:40} {elapsed_precise} {wide_msg}")
         .unwrap_or_else(|_| ProgressStyle::default_bar())
 }
@@ -98,6 +103,8 @@ pub(crate) struct ClientArgs {
     store: String,
     #[arg(long)]
     journal: PathBuf,
+    #[arg(long)]
+    plain_journal: Option<PathBuf>,
 }
 
 impl ClientArgs {
@@ -108,6 +115,7 @@ impl ClientArgs {
             nodes: self.nodes,
             store: self.store,
             journal: self.journal,
+            plain_journal: self.plain_journal,
         };
         match client.run() {
             Ok(()) => ExitCode::SUCCESS,

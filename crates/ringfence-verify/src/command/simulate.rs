@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use ringfence::clock::Clock;
 use ringfence_verify::invariants::{self, liveness};
-use ringfence_verify::simulator::{self, Campaign, Clocks, Parts};
+use ringfence_verify::simulator::{self, Campaign, Clocks, Layout, Parts};
 
 /// The arguments of `simulate`.
 #[derive(Debug, clap::Args)]
@@ -25,6 +25,9 @@ pub(crate) struct SimulateArgs {
     /// How the clocks run
     #[arg(long, value_enum, default_value_t = ClocksArg::Usual)]
     clocks: ClocksArg,
+    /// What the nodes are
+    #[arg(long, value_enum, default_value_t = LayoutArg::Nodes)]
+    layout: LayoutArg,
     /// Of the one schedule, only these steps: numbers separated by commas, or `none`
     #[arg(long, requires = "seed")]
     steps: Option<String>,
@@ -44,6 +47,26 @@ enum ClocksArg {
     Debate,
     /// The same clocks with the default drift, which is too small: a violation must be found
     DebateUnprepared,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LayoutArg {
+    /// Independent nodes
+    Nodes,
+    /// A single node with a failover behind it, whose address moves
+    OneEndpoint,
+    /// A single node behind Sentinels
+    Sentinels,
+}
+
+impl From<LayoutArg> for Layout {
+    fn from(arg: LayoutArg) -> Self {
+        match arg {
+            LayoutArg::Nodes => Self::Nodes,
+            LayoutArg::OneEndpoint => Self::OneEndpoint,
+            LayoutArg::Sentinels => Self::Sentinels,
+        }
+    }
 }
 
 impl From<ClocksArg> for Clocks {
@@ -71,7 +94,7 @@ impl SimulateArgs {
     }
 
     fn one(&self, seed: u64) -> ExitCode {
-        let plan = simulator::plan(seed, self.clocks.into());
+        let plan = Layout::from(self.layout).plan(seed, self.clocks.into());
         let all = plan.all();
         let (steps, faults) = match (chosen(&self.steps), chosen(&self.faults)) {
             (Ok(steps), Ok(faults)) => (steps.unwrap_or(all.steps), faults.unwrap_or(all.faults)),
@@ -128,6 +151,7 @@ impl SimulateArgs {
             first,
             schedules,
             clocks: self.clocks.into(),
+            layout: self.layout.into(),
         };
         let report = campaign.run(|| {
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use crate::history::{Mode, What};
 use crate::random::Random;
 
+use super::failovers::{self, PlainClient};
 use super::journal::{Journal, Note, now_us};
 use super::store::{Entry, Store, StoreError};
 use super::wish::{Held, HoldEnd, Wish, WishKind};
@@ -44,6 +45,8 @@ pub struct ClientProcess {
     pub store: String,
     /// The file in which it records what happens.
     pub journal: PathBuf,
+    /// In a run of failovers: the file in which its plain client records what happens.
+    pub plain_journal: Option<PathBuf>,
 }
 
 impl ClientProcess {
@@ -64,7 +67,11 @@ impl ClientProcess {
         let builder = Locks::builder().nodes(&self.nodes).label(&label);
         let locks = builder.node_timeout(NODE_TIMEOUT).connect().await?;
         let warming = tokio::spawn(report_when_warm(locks.clone()));
-        let tasks: Vec<_> = (0..TASKS)
+        let habits = match self.plain_journal {
+            Some(_) => failovers::HABITS,
+            None => HABITS,
+        };
+        let mut tasks: Vec<_> = (0..habits.tasks)
             .map(|task| {
                 let worker = Worker {
                     client: self.number,
@@ -73,10 +80,16 @@ impl ClientProcess {
                     locks: locks.clone(),
                     store: store.clone(),
                     journal: Arc::clone(&journal),
+                    habits,
                 };
                 tokio::spawn(worker.work(stop.clone()))
             })
             .collect();
+        if let Some(journal) = &self.plain_journal {
+            let journal = Journal::create(journal)?;
+            let plain = PlainClient::new(self.number, self.seed, &self.nodes, journal);
+            tasks.push(tokio::spawn(plain.work(stop.clone())));
+        }
         for task in tasks {
             task.await?;
         }
@@ -117,12 +130,35 @@ pub(super) struct Worker {
     pub(super) locks: Locks,
     store: Store,
     pub(super) journal: Arc<Journal>,
+    pub(super) habits: Habits,
 }
+
+/// How the tasks of a client behave in one sort of run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Habits {
+    /// How many calls a client has under way at the same time.
+    pub(super) tasks: u64,
+    pub(super) draw: fn(&mut Random) -> Wish,
+    /// The pause after a call that was refused, from and to. Without a majority the next call would
+    /// also be refused at once.
+    pub(super) refused_ms: (u64, u64),
+    /// For how long the nodes keep a latch. Longer than any client uses it.
+    pub(super) latch_ttl: Duration,
+}
+
+const HABITS: Habits = Habits {
+    tasks: TASKS,
+    draw: Wish::draw,
+    refused_ms: (20, 150),
+    // Even if clocks are set meanwhile; and shorter than the time that a run waits for leftovers
+    // to expire.
+    latch_ttl: Duration::from_secs(12),
+};
 
 impl Worker {
     async fn work(mut self, stop: watch::Receiver<bool>) {
         while !*stop.borrow() {
-            let wish = Wish::draw(&mut self.random);
+            let wish = (self.habits.draw)(&mut self.random);
             let op = self.next_op;
             self.next_op += 1;
             if matches!(wish.kind, WishKind::Arrive | WishKind::Await) {
@@ -134,8 +170,10 @@ impl Worker {
                     self.hold(op, &wish, held).await;
                     self.random.between(1, 40)
                 }
-                // Without a majority the next call would also be refused at once.
-                None => self.random.between(20, 150),
+                None => {
+                    let (least, most) = self.habits.refused_ms;
+                    self.random.between(least, most)
+                }
             };
             tokio::time::sleep(Duration::from_millis(pause_ms)).await;
         }
@@ -158,7 +196,7 @@ impl Worker {
         };
         let what = match answer {
             Ok(Ok(held)) => {
-                self.granted(op, &held);
+                self.granted(op, wish, &held);
                 return Some(held);
             }
             Ok(Err(error)) => What::Refused {
@@ -172,7 +210,7 @@ impl Worker {
         None
     }
 
-    fn granted(&self, op: u64, held: &Held) {
+    fn granted(&self, op: u64, wish: &Wish, held: &Held) {
         let until_us = held.deadline_us();
         // A client that was stopped before it could record the grant still had it in time.
         let at_us = now_us().min(until_us);
@@ -185,6 +223,9 @@ impl Worker {
         self.journal.event(at_us, what);
         let nodes = held.granted_by();
         self.journal.note(at_us, &Note::Votes { op, nodes });
+        if wish.renew {
+            self.journal.note(at_us, &Note::Renews { op });
+        }
     }
 
     /// Reads, waits, writes and releases.

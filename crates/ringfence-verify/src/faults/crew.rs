@@ -12,10 +12,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::client::WARM;
 use super::journal::now_us;
-use super::stage::{CLIENTS, Stage};
 
 /// A client's number is its index plus this for each earlier client with the same index.
-pub(super) const CLIENT_NUMBERS: u64 = 16;
+pub(super) const CLIENT_NUMBERS: u64 = 64;
 /// How long a client may take to end: longer than any call that it can have made.
 const END_LIMIT: Duration = Duration::from_secs(40);
 
@@ -24,8 +23,21 @@ pub(super) struct Crew {
     program: PathBuf,
     folder: PathBuf,
     seed: u64,
+    launches: Vec<Launch>,
     clients: Vec<RunningClient>,
     begun: Vec<u64>,
+}
+
+/// How one client process is started.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Launch {
+    /// The nodes' URLs.
+    pub(super) nodes: String,
+    /// The URL of the resources.
+    pub(super) store: String,
+    /// The folder for the journals of the plain clients, in a run of failovers.
+    pub(super) plain: Option<PathBuf>,
+    pub(super) environment: Vec<(String, String)>,
 }
 
 #[derive(Debug)]
@@ -40,26 +52,27 @@ impl Crew {
         program: PathBuf,
         folder: PathBuf,
         seed: u64,
-        stage: &Stage,
+        launches: Vec<Launch>,
     ) -> Result<Self, Box<dyn Error>> {
         let mut crew = Self {
             program,
             folder,
             seed,
             clients: Vec::new(),
-            begun: vec![0; CLIENTS],
+            begun: vec![0; launches.len()],
+            launches,
         };
-        for index in 0..CLIENTS {
-            let client = crew.spawn(index, stage)?;
+        for index in 0..crew.launches.len() {
+            let client = crew.spawn(index)?;
             crew.clients.push(client);
         }
         Ok(crew)
     }
 
     /// Starts a new client in place of a killed one, unless one is running there already.
-    pub(super) fn replace(&mut self, index: usize, stage: &Stage) -> Result<(), Box<dyn Error>> {
+    pub(super) fn replace(&mut self, index: usize) -> Result<(), Box<dyn Error>> {
         if self.clients[index].child.try_wait()?.is_some() {
-            self.clients[index] = self.spawn(index, stage)?;
+            self.clients[index] = self.spawn(index)?;
         }
         Ok(())
     }
@@ -117,15 +130,23 @@ impl Crew {
         }
     }
 
-    fn spawn(&mut self, index: usize, stage: &Stage) -> Result<RunningClient, Box<dyn Error>> {
+    fn spawn(&mut self, index: usize) -> Result<RunningClient, Box<dyn Error>> {
         let number = 1 + index as u64 + CLIENT_NUMBERS * self.begun[index];
         self.begun[index] += 1;
-        let mut child = Command::new(&self.program)
-            .arg("client")
+        let launch = &self.launches[index];
+        let mut command = Command::new(&self.program);
+        if let Some(folder) = &launch.plain {
+            let journal = folder.join(format!("client-{number}.jsonl"));
+            command.arg("client").arg("--plain-journal").arg(journal);
+        } else {
+            command.arg("client");
+        }
+        let mut child = command
+            .envs(launch.environment.iter().map(|(name, value)| (name, value)))
             .args(["--number", &number.to_string()])
             .args(["--seed", &self.seed.to_string()])
-            .args(["--nodes", &stage.urls(index)])
-            .args(["--store", &stage.store.url()])
+            .args(["--nodes", &launch.nodes])
+            .args(["--store", &launch.store])
             .arg("--journal")
             .arg(self.folder.join(format!("client-{number}.jsonl")))
             .stdin(Stdio::piped())

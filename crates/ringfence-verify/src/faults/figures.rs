@@ -81,7 +81,11 @@ impl Figures {
                     let name = known.map_or("other", |known| known.name());
                     *figures.faults.entry(name).or_default() += 1;
                 }
-                Note::Votes { .. } | Note::Dead { .. } => {}
+                Note::Votes { .. }
+                | Note::Dead { .. }
+                | Note::Renews { .. }
+                | Note::Failover { .. }
+                | Note::Unplanned => {}
             }
         }
         figures.opened = opened.len();
@@ -142,7 +146,9 @@ impl fmt::Display for Figures {
             "{} groups of grants were checked for linearizability",
             self.groups
         )?;
-        writeln!(f, "{} faults:", self.faults.values().sum::<usize>())?;
+        if !self.faults.is_empty() {
+            writeln!(f, "{} faults:", self.faults.values().sum::<usize>())?;
+        }
         for (kind, count) in &self.faults {
             writeln!(f, "  {count:>4} {kind}")?;
         }

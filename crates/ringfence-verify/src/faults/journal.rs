@@ -45,6 +45,28 @@ pub enum Note {
         /// When it began.
         from_us: u64,
     },
+    /// The lock that a call was granted is renewed in the background.
+    Renews {
+        /// The call.
+        op: u64,
+    },
+    /// A failover behind a Sentinel group, with its times.
+    Failover {
+        /// How it was brought about.
+        kind: String,
+        /// How many masters followed each other in it.
+        promotions: u64,
+        /// When the first fault began.
+        from_us: u64,
+        /// When a majority of the Sentinels named the last new master, and it served.
+        promoted_us: u64,
+        /// When the clients that were cut off with the old master could reach the new one.
+        healed_us: u64,
+        /// When a newcomer was granted a lock again; nothing if it never was.
+        granted_us: Option<u64>,
+    },
+    /// The Sentinels began another failover by themselves since the last one that was recorded.
+    Unplanned,
     /// A client process was killed: the results of its open calls are unknown.
     Dead {
         /// Its number.
@@ -150,8 +172,21 @@ impl Record {
         }
         for (at_us, note) in &mut self.notes {
             shift(at_us);
-            if let Note::Strike { from_us, .. } = note {
-                shift(from_us);
+            match note {
+                Note::Strike { from_us, .. } => shift(from_us),
+                Note::Failover {
+                    from_us,
+                    promoted_us,
+                    healed_us,
+                    granted_us,
+                    ..
+                } => {
+                    [from_us, promoted_us, healed_us]
+                        .into_iter()
+                        .for_each(shift);
+                    granted_us.iter_mut().for_each(shift);
+                }
+                _ => {}
             }
         }
     }

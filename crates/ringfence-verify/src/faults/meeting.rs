@@ -17,9 +17,6 @@ const ROUND: Duration = Duration::from_secs(3);
 const COUNT: u32 = 3;
 /// How many different parties arrive, some of them several times.
 const PARTIES: u64 = 5;
-/// Longer than any client uses one latch, even if clocks are set meanwhile; and shorter than the
-/// time that a run waits for leftovers to expire.
-const TTL: Duration = Duration::from_secs(12);
 /// How long a call continues while no majority answers or may vote.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -37,7 +34,7 @@ impl Worker {
             party: party.clone(),
         };
         self.journal.event(now_us(), turned);
-        let latch = self.locks.latch(&name, COUNT).ttl(TTL);
+        let latch = self.locks.latch(&name, COUNT).ttl(self.habits.latch_ttl);
         let latch = latch.no_quorum_after(PATIENCE);
         let meeting = async {
             match party {

@@ -6,9 +6,12 @@
 //! processes, and `nemesis` carries out the plan. `client` is what runs in each process, and
 //! `meeting` its latch calls. `journal` records everything, `linear` and the [`invariants`] judge
 //! it, and `picture` shows it.
+//!
+//! [`failovers`] is a run of its own, with real Sentinels.
 
 mod client;
 mod crew;
+pub mod failovers;
 mod figures;
 mod journal;
 mod lanes;
@@ -28,7 +31,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringfence_testkit::Flavor;
+use ringfence_testkit::{Flavor, Server};
 
 use crate::history::{History, What};
 use crate::invariants::{self, Violation};
@@ -104,15 +107,15 @@ pub fn run(
         settings.program.clone(),
         journals.clone(),
         settings.seed,
-        &stage,
+        stage.launches(),
     )?;
     let ended = inject(settings, &stage, crew, &journal, &mut progress)?;
-    note_leftovers(&stage, &journal);
+    note_leftovers(&journal, || stage.remains());
     journal.event(now_us(), What::Over);
 
     progress(settings.span, "judging");
     let mut record = Record::read(&journals)?;
-    let mut figures = add_writes(&mut record, &stage);
+    let mut figures = add_writes(&mut record, &stage.store, &resources());
     record.count_from_zero();
     let (groups, mut violations) = judge(&record.history);
     figures.groups = groups;
@@ -167,12 +170,12 @@ fn inject(
     Ok(crew.end())
 }
 
-fn note_leftovers(stage: &Stage, journal: &Journal) {
+fn note_leftovers(journal: &Journal, look: impl Fn() -> Vec<(usize, String)>) {
     let until_us = now_us() + LEFTOVERS_LIMIT.as_micros() as u64;
-    let mut remains = stage.remains();
+    let mut remains = look();
     while !remains.is_empty() && now_us() < until_us {
         std::thread::sleep(Duration::from_millis(100));
-        remains = stage.remains();
+        remains = look();
     }
     for (node, name) in remains {
         let what = "a key".to_owned();
@@ -180,14 +183,18 @@ fn note_leftovers(stage: &Stage, journal: &Journal) {
     }
 }
 
-/// Adds the writes that the fenced resources accepted, in their order, and counts everything.
-fn add_writes(record: &mut Record, stage: &Stage) -> Figures {
+/// The resources that the locks of a run protect.
+fn resources() -> Vec<String> {
     let slots = (0..wish::PERMITS).map(|slot| format!("{}-{slot}", wish::POOL));
     let names = wish::NAMES.iter().chain([&wish::LEAD]);
-    let resources: Vec<String> = names.map(|&name| name.to_owned()).chain(slots).collect();
-    for resource in &resources {
+    names.map(|&name| name.to_owned()).chain(slots).collect()
+}
+
+/// Adds the writes that the fenced resources accepted, in their order, and counts everything.
+fn add_writes(record: &mut Record, server: &Server, resources: &[String]) -> Figures {
+    for resource in resources {
         let mut at_us = 0;
-        for write in stage.writes(resource, true) {
+        for write in store::writes(server, resource, true) {
             // The order is the resource's, even if a write overtook another on the way.
             at_us = write.sent_us.max(at_us);
             let what = What::Updated {
@@ -202,8 +209,8 @@ fn add_writes(record: &mut Record, stage: &Stage) -> Figures {
     }
     record.history.events.sort_by_key(|event| event.at_us);
     let mut figures = Figures::of(record);
-    for resource in &resources {
-        figures.count_lost_updates(&stage.writes(resource, false));
+    for resource in resources {
+        figures.count_lost_updates(&store::writes(server, resource, false));
     }
     figures
 }

@@ -96,7 +96,7 @@ impl Nemesis<'_> {
         }
         self.stage.begin(strike);
         if let (FaultKind::BlindJump, Some(client)) = (strike.kind, strike.client) {
-            self.crew.replace(client, self.stage)?;
+            self.crew.replace(client)?;
         }
         Ok(())
     }
@@ -105,7 +105,7 @@ impl Nemesis<'_> {
         self.stage.end(strike);
         match (strike.kind, strike.client) {
             (FaultKind::ClientPause, Some(client)) => self.crew.resume(client),
-            (FaultKind::ClientCrash, Some(client)) => self.crew.replace(client, self.stage)?,
+            (FaultKind::ClientCrash, Some(client)) => self.crew.replace(client)?,
             _ => {}
         }
         let note = Note::Strike {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use ringfence::Locks;
 use ringfence_testkit::{Fault, Flavor, Fleet, Persistence, Proxy, Server, WallClock, wait_until};
 
+use super::crew::Launch;
 use super::plan::Targets;
-use super::store::{Entry, fenced, unfenced};
 use super::strike::{FaultKind, Strike};
 
 /// How many client processes run at the same time.
@@ -73,10 +73,14 @@ impl Stage {
         }
     }
 
-    /// The URLs of the nodes for the client at `index`, through its proxies.
-    pub(super) fn urls(&self, index: usize) -> String {
-        let urls: Vec<String> = self.proxies[index].iter().map(Proxy::url).collect();
-        urls.join(",")
+    /// How to start each client, with the URLs of its own proxies.
+    pub(super) fn launches(&self) -> Vec<Launch> {
+        let launch = |proxies: &Vec<Proxy>| Launch {
+            nodes: proxies.iter().map(Proxy::url).collect::<Vec<_>>().join(","),
+            store: self.store.url(),
+            ..Launch::default()
+        };
+        self.proxies.iter().map(launch).collect()
     }
 
     /// Begins a fault of a server or the network.
@@ -158,22 +162,17 @@ impl Stage {
     pub(super) fn remains(&self) -> Vec<(usize, String)> {
         let mut remains = Vec::new();
         for (node, server) in self.fleet.iter().enumerate() {
-            let keys = server.command(&["KEYS", "*"]);
-            let keys = keys.lines().filter(|key| is_held_or_waited_for(key));
-            remains.extend(keys.map(|key| (node, key.to_owned())));
+            remains.extend(remains_on(server).into_iter().map(|key| (node, key)));
         }
         remains
     }
+}
 
-    /// The writes that a copy of `resource` accepted, in order.
-    pub(super) fn writes(&self, resource: &str, checks: bool) -> Vec<Entry> {
-        let key = match checks {
-            true => fenced(resource),
-            false => unfenced(resource),
-        };
-        let entries = self.store.command(&["LRANGE", &key, "0", "-1"]);
-        entries.lines().filter_map(Entry::parse).collect()
-    }
+/// The keys of holders and tickets that `server` still has.
+pub(super) fn remains_on(server: &Server) -> Vec<String> {
+    let keys = server.command(&["KEYS", "*"]);
+    let keys = keys.lines().filter(|key| is_held_or_waited_for(key));
+    keys.map(str::to_owned).collect()
 }
 
 /// Makes `replica` a replica of `master`, and waits until it has copied everything.

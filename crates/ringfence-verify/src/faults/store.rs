@@ -4,11 +4,16 @@
 //! without having seen the last one.
 
 use std::fmt;
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{RedisError, RedisResult, Script};
+use redis::{AsyncConnectionConfig, RedisError, RedisResult, Script};
 use ringfence::resource::Refused;
 use ringfence::resource::redis::{FENCED, FencedKey};
+use ringfence_testkit::Server;
+
+/// How long the server of the resources may take on a busy machine. It has no faults.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A connection to the resources.
 #[derive(Clone)]
@@ -45,7 +50,9 @@ pub(super) enum StoreError {
 impl Store {
     pub(super) async fn connect(url: &str) -> RedisResult<Self> {
         let client = redis::Client::open(url)?;
-        let connection = client.get_multiplexed_async_connection().await?;
+        let patient = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+        let connection = client.get_multiplexed_async_connection_with_config(&patient);
+        let connection = connection.await?;
         Ok(Self { connection })
     }
 
@@ -97,13 +104,24 @@ impl Store {
     }
 }
 
+/// The writes that a copy of `resource` on `server` accepted, in order. `checks`: of the copy that
+/// checks fences.
+pub(super) fn writes(server: &Server, resource: &str, checks: bool) -> Vec<Entry> {
+    let key = match checks {
+        true => fenced(resource),
+        false => unfenced(resource),
+    };
+    let entries = server.command(&["LRANGE", &key, "0", "-1"]);
+    entries.lines().filter_map(Entry::parse).collect()
+}
+
 /// The key of the copy that checks fences.
-pub(super) fn fenced(name: &str) -> String {
+fn fenced(name: &str) -> String {
     format!("fenced:{name}")
 }
 
 /// The key of the copy that does not check fences.
-pub(super) fn unfenced(name: &str) -> String {
+fn unfenced(name: &str) -> String {
     format!("unfenced:{name}")
 }
 

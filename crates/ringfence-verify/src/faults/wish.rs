@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ringfence::{
-    AcquireError, ExtendError, Guard, Leadership, Locks, Lost, ReadGuard, ReleaseError,
+    AcquireError, ExtendError, Guard, Leadership, Locks, Lost, Owner, ReadGuard, ReleaseError,
     SemaphoreGuard, Votes,
 };
 use ringfence_core::protocol::Vote;
@@ -41,6 +41,8 @@ pub(super) struct Wish {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WishKind {
     Mutex,
+    /// A reentrant lock, taken twice.
+    Owned,
     Multi,
     Read,
     Write,
@@ -137,6 +139,15 @@ impl Wish {
                     true => lock.lock().await.map(Held::Alone),
                     false => lock.try_lock().await.map(Held::Alone),
                 }
+            }
+            WishKind::Owned => {
+                let owner = Owner::new();
+                let lock = locks.mutex(self.names[0]).ttl(self.ttl).wait(wait);
+                let lock = lock.renew(self.renew).owner(&owner);
+                let outer = lock.lock().await?;
+                let inner = lock.lock().await?;
+                drop(outer);
+                Ok(Held::Alone(inner))
             }
             WishKind::Read | WishKind::Write => {
                 let lock = locks.rw_lock(self.names[0]).ttl(self.ttl).wait(wait);

@@ -10,7 +10,7 @@ use crate::history::{History, What};
 use crate::invariants::{self, Violation, liveness};
 
 use super::plan::{Parts, Plan};
-use super::planner::{self, Clocks};
+use super::planner::{Clocks, Layout};
 use super::shrink;
 use super::world::{self, Changes};
 
@@ -23,6 +23,8 @@ pub struct Campaign {
     pub schedules: u64,
     /// How the clocks run.
     pub clocks: Clocks,
+    /// What the nodes are.
+    pub layout: Layout,
 }
 
 /// The counts of a campaign.
@@ -54,6 +56,8 @@ pub struct ViolatedSchedule {
     pub plan: Plan,
     /// How the clocks ran.
     pub clocks: Clocks,
+    /// What the nodes were.
+    pub layout: Layout,
     /// The violation.
     pub violation: Violation,
     /// The smallest parts found that break the same invariant.
@@ -101,7 +105,7 @@ impl Campaign {
     }
 
     fn one(&self, seed: u64, report: &mut Report) -> Result<(), Violation> {
-        let plan = planner::plan(seed, self.clocks);
+        let plan = self.layout.plan(seed, self.clocks);
         let run = world::run(&plan, &plan.all(), false);
         report.schedules += 1;
         report.happenings += run.happenings;
@@ -112,11 +116,12 @@ impl Campaign {
     }
 
     fn fail(&self, seed: u64, violation: Violation) -> ViolatedSchedule {
-        let plan = planner::plan(seed, self.clocks);
+        let plan = self.layout.plan(seed, self.clocks);
         let (parts, shrunk) = shrink(&plan, &violation);
         ViolatedSchedule {
             plan,
             clocks: self.clocks,
+            layout: self.layout,
             violation,
             parts,
             shrunk,
@@ -181,10 +186,15 @@ impl fmt::Display for ViolatedSchedule {
             Clocks::Debate => " --clocks debate",
             Clocks::DebateUnprepared => " --clocks debate-unprepared",
         };
+        let layout = match self.layout {
+            Layout::Nodes => "",
+            Layout::OneEndpoint => " --layout one-endpoint",
+            Layout::Sentinels => " --layout sentinels",
+        };
         writeln!(f, "to repeat it with every message:")?;
         write!(
             f,
-            "  cargo run --release -p ringfence-verify -- simulate --seed {seed}{clocks} \
+            "  cargo run --release -p ringfence-verify -- simulate --seed {seed}{clocks}{layout} \
              --steps {} --faults {} --trace",
             numbers(&self.parts.steps),
             numbers(&self.parts.faults)

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::dial::Dial;
 use super::life::{Life, OpenWork, Witness};
-use super::link::Link;
+use super::link::{Confirming, Link, SharedConfirmation};
 use super::plan::{Plan, Step};
 use super::port::{Outbox, Port};
 use super::world::Happening;
@@ -62,7 +62,18 @@ impl Client {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .expect("a tokio runtime without I/O and timers can always be built");
+        let sentinels = plan.sentinels.as_ref();
+        let confirmation = sentinels.map(|_| SharedConfirmation::default());
+        let link = || match sentinels.zip(confirmation.clone()) {
+            None => Link::default(),
+            Some((sentinels, shared)) => {
+                let confirming = Confirming::new(sentinels.lists[at].clone(), shared);
+                Link::behind_sentinels(confirming)
+            }
+        };
+        let links = (0..plan.nodes.len()).map(|_| link()).collect();
         let startup = Startup {
+            confirmation,
             at,
             nodes: plan.nodes.len(),
             group: plan.group,
@@ -80,7 +91,7 @@ impl Client {
             life,
             clock,
             outbox,
-            links: (0..plan.nodes.len()).map(|_| Link::default()).collect(),
+            links,
             open_work,
             paused_until: None,
             waiting: Vec::new(),
@@ -142,6 +153,7 @@ struct Startup {
     outbox: Outbox,
     open_work: OpenWork,
     witness: Witness,
+    confirmation: Option<SharedConfirmation>,
 }
 
 impl Startup {
@@ -201,6 +213,7 @@ impl Startup {
                 node,
                 name: format!("n{node}"),
                 outbox: self.outbox.clone(),
+                confirmation: self.confirmation.clone(),
             })
         })
     }

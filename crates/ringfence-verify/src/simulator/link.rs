@@ -1,6 +1,9 @@
 //! The client's end of one connection: does the handshake, sends calls, closes a connection that
 //! does not answer, and connects again. It does what the Redis node does, without the bytes.
 
+mod confirming;
+mod message;
+
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
@@ -8,11 +11,14 @@ use std::time::Duration;
 
 use ringfence::node::{Call, CallError, Completion, Facts, Hear, Tier, Trouble, TroubleKind};
 use ringfence_core::group::Group;
-use ringfence_core::message::{Answer, Reply, ReplyStamp, Request, Standing, Wake};
+use ringfence_core::message::{Reply, Standing};
 use ringfence_core::time::Timestamp;
 
 use super::port::Ask;
-use super::server::{Born, Identity};
+use super::server::Born;
+
+pub(super) use confirming::{Confirming, SharedConfirmation, address_of};
+pub(super) use message::{Alarm, ClientMessage, Out, ServerFacts, ServerMessage};
 
 const MS: u64 = 1_000_000;
 /// A connection without an answer for this long is closed.
@@ -23,6 +29,13 @@ const PATIENCE: u64 = 100 * MS;
 const CHECK_AGE: Duration = Duration::from_secs(1);
 /// The shortest and the longest pause after a failed handshake.
 const REST: (u64, u64) = (20 * MS, 200 * MS);
+
+/// The handshake with the server at the address.
+const JOIN: ClientMessage = ClientMessage::Join {
+    to: None,
+    epoch: None,
+    seen: None,
+};
 
 /// The client's end of one connection.
 #[derive(Default)]
@@ -46,6 +59,9 @@ pub(super) struct Link {
     confirmed_at: Option<Timestamp>,
     clock_seen: Option<Timestamp>,
     failures: u32,
+    /// The Sentinels, if the server has any, and the server that they named.
+    confirming: Option<Confirming>,
+    pub(super) target: Option<usize>,
     /// What the world is to do for it.
     pub(super) out: Vec<Out>,
 }
@@ -68,89 +84,26 @@ enum Pending {
     Handshake(Timestamp),
     /// A check of the server's current identity.
     Check(Timestamp),
-}
-
-/// What a link wants the world to do.
-pub(super) enum Out {
-    Send {
-        number: u64,
-        message: ClientMessage,
-    },
-    /// Call back with `alarm` after this many nanoseconds.
-    Alarm {
-        after: u64,
-        alarm: Alarm,
-    },
-}
-
-/// A message to a server.
-#[derive(Debug, Clone)]
-pub(super) enum ClientMessage {
-    Call {
-        request: Arc<Request>,
-        known: Born,
-        /// Whether the last check of the server is too old, so that the server has to compare its
-        /// replication id.
-        unchecked: bool,
-    },
-    Probe,
-    Join,
-}
-
-/// A message from a server.
-#[derive(Debug, Clone)]
-pub(super) enum ServerMessage {
-    Answer(Answer, Option<ReplyStamp>),
-    Newborn,
-    Facts(ServerFacts),
-    Wake(Wake),
-    /// There is no such server or no such connection.
-    Closed,
-}
-
-/// What a server reports in a handshake.
-#[derive(Debug, Clone)]
-pub(super) struct ServerFacts {
-    pub(super) born: Option<Born>,
-    pub(super) clock_us: u64,
-    pub(super) identity: Identity,
-    pub(super) tier: Tier,
-}
-
-impl ServerFacts {
-    fn run_id(&self) -> String {
-        format!("{:x}", self.identity.run_id)
-    }
-
-    fn standing(&self) -> Option<Standing> {
-        let born = self.born.as_ref()?;
-        Some(Standing {
-            incarnation: born.since_us,
-            born_us: born.at_us,
-            clock_us: self.clock_us,
-            server: Standing::server_of(&self.run_id()),
-            replicated: born.is_replaceable(),
-            epoch: born.epoch(),
-        })
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Alarm {
-    NoAnswer { connection: u64, number: u64 },
-    Patience { connection: u64 },
-    Rested { connection: u64 },
+    /// The question for its identity in a handshake, before the Sentinels are asked again.
+    Examine,
 }
 
 impl Link {
     pub(super) fn ask(&mut self, ask: Ask, now: Timestamp) {
         match ask {
             Ask::Call(call) => self.call(call, now),
-            Ask::Probe(done) => self.send(ClientMessage::Probe, Pending::Probe(done, now)),
+            Ask::Probe(done) if self.confirming.is_some() => self.probe_behind_sentinels(done, now),
+            Ask::Probe(done) => {
+                self.send(ClientMessage::Probe { to: None }, Pending::Probe(done, now));
+            }
             Ask::Join(group, done) => {
                 self.group = Some(group);
                 self.state = State::Handshaking;
-                self.send(ClientMessage::Join, Pending::Join(done, now));
+                if let Some(confirming) = &mut self.confirming {
+                    confirming.adopt(&group);
+                    return self.join_behind_sentinels(done, now);
+                }
+                self.send(JOIN, Pending::Join(done, now));
             }
             Ask::Listen(_, to) => self.listener = Some(to),
         }
@@ -162,6 +115,9 @@ impl Link {
         }
         match self.state {
             State::Ready => {
+                let Some(call) = self.await_sentinels(call, now) else {
+                    return;
+                };
                 let Some(known) = self.born.clone() else {
                     return refuse(call, TroubleKind::Newborn, "has not joined");
                 };
@@ -191,7 +147,8 @@ impl Link {
             .is_none_or(|asked_at| now >= asked_at + CHECK_AGE)
         {
             self.asked_at = Some(now);
-            self.send(ClientMessage::Probe, Pending::Check(now));
+            let to = self.target;
+            self.send(ClientMessage::Probe { to }, Pending::Check(now));
         }
     }
 
@@ -212,7 +169,10 @@ impl Link {
 
     fn handshake(&mut self, now: Timestamp) {
         self.state = State::Handshaking;
-        self.send(ClientMessage::Join, Pending::Handshake(now));
+        match self.confirming.is_some() {
+            true => self.handshake_behind_sentinels(now),
+            false => self.send(JOIN, Pending::Handshake(now)),
+        }
         let connection = self.connection;
         self.out.push(Out::Alarm {
             after: PATIENCE,
@@ -270,18 +230,11 @@ impl Link {
     fn handle_facts(&mut self, pending: Pending, facts: ServerFacts, now: Timestamp) {
         let (identity, tier) = (facts.identity, facts.tier);
         let standing = facts.standing();
-        let node_facts = |sent| Facts {
-            standing,
-            clock_us: facts.clock_us,
-            sent,
-            received: now,
-            group: self.group,
-            run_id: facts.run_id(),
-            version: "simulated".to_owned(),
-            tier,
-        };
         match pending {
-            Pending::Probe(done, sent) => return done.complete(Ok(node_facts(sent))),
+            Pending::Probe(done, sent) => {
+                return done.complete(Ok(self.node_facts(&facts, sent, now)));
+            }
+            Pending::Examine => return self.handle_identity(facts, now),
             Pending::Check(sent) => {
                 match self.born.as_ref().is_some_and(|born| born.is_of(identity)) {
                     true => self.confirmed_at = self.confirmed_at.max(Some(sent)),
@@ -291,7 +244,7 @@ impl Link {
                 return;
             }
             Pending::Join(done, sent) => {
-                done.complete(Ok(node_facts(sent)));
+                done.complete(Ok(self.node_facts(&facts, sent, now)));
                 self.confirmed_at = Some(sent);
             }
             Pending::Handshake(sent) => self.confirmed_at = Some(sent),
@@ -300,7 +253,21 @@ impl Link {
         self.tier = Some(tier);
         self.born = facts.born;
         self.asked_at = self.confirmed_at;
+        self.begin_session(self.born.as_ref().and_then(Born::epoch), now);
         self.joined(standing.unwrap_or_default(), now);
+    }
+
+    fn node_facts(&self, facts: &ServerFacts, sent: Timestamp, now: Timestamp) -> Facts {
+        Facts {
+            standing: facts.standing(),
+            clock_us: facts.clock_us,
+            sent,
+            received: now,
+            group: self.group,
+            run_id: facts.run_id(),
+            version: "simulated".to_owned(),
+            tier: facts.tier,
+        }
     }
 
     fn joined(&mut self, standing: Standing, now: Timestamp) {
@@ -338,35 +305,51 @@ impl Link {
                     self.handshake(now);
                 }
             }
+            Alarm::Unconfirmed { since } => self.give_up_stage(since),
+            Alarm::Gate { connection } => {
+                if connection == self.connection {
+                    self.close_gate(now);
+                }
+            }
         }
     }
 
-    /// The connection has ended: it is unknown which pending calls were executed.
+    /// The connection has ended, and another is made.
     fn lose(&mut self, now: Timestamp) {
+        self.end_connection();
+        self.abandon_stage();
+        match self.state {
+            State::Ready => self.handshake(now),
+            State::Handshaking => self.rest(),
+            State::NotJoined | State::Resting => {}
+        }
+    }
+
+    /// The handshake failed: it is repeated after a pause.
+    fn rest(&mut self) {
+        self.refuse_held();
+        self.failures += 1;
+        self.state = State::Resting;
+        let after = (REST.0 << self.failures.min(8)).min(REST.1);
+        let connection = self.connection;
+        self.out.push(Out::Alarm {
+            after,
+            alarm: Alarm::Rested { connection },
+        });
+    }
+
+    /// It is unknown which pending calls were executed.
+    fn end_connection(&mut self) {
         self.connection += 1;
+        self.refuse_waiting();
         for pending in mem::take(&mut self.pending).into_values() {
             let closed = trouble(TroubleKind::Disconnected, "closed the connection");
             let unknown = CallError::Unknown(closed);
             match pending {
                 Pending::Call(call) => call.done.complete(Err(unknown)),
                 Pending::Probe(done, _) | Pending::Join(done, _) => done.complete(Err(unknown)),
-                Pending::Handshake(_) | Pending::Check(_) => {}
+                Pending::Handshake(_) | Pending::Check(_) | Pending::Examine => {}
             }
-        }
-        match self.state {
-            State::Ready => self.handshake(now),
-            State::Handshaking => {
-                self.refuse_held();
-                self.failures += 1;
-                self.state = State::Resting;
-                let after = (REST.0 << self.failures.min(8)).min(REST.1);
-                let connection = self.connection;
-                self.out.push(Out::Alarm {
-                    after,
-                    alarm: Alarm::Rested { connection },
-                });
-            }
-            State::NotJoined | State::Resting => {}
         }
     }
 

@@ -28,8 +28,9 @@ mod world;
 
 pub use campaign::{Campaign, Report, ViolatedSchedule};
 pub use plan::{
-    ClientPlan, End, Fault, FaultAction, Moved, NodePlan, Parts, Plan, Step, Want, Ways,
+    ClientPlan, End, Fault, FaultAction, Moved, NodePlan, Parts, Plan, SentinelsPlan, Step, Want,
+    Ways,
 };
-pub use planner::{Clocks, one_endpoint, plan};
+pub use planner::{Clocks, Layout, behind_sentinels, one_endpoint, plan};
 pub use shrink::shrink;
 pub use world::{Changes, Run, run};

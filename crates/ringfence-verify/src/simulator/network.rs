@@ -35,9 +35,15 @@ struct Path {
 
 impl Network {
     pub(super) fn new(plan: &Plan) -> Self {
+        // With Sentinels there is a path to the node's own server, one to its standby, and one to
+        // each Sentinel.
+        let endpoints = match &plan.sentinels {
+            None => plan.nodes.len(),
+            Some(sentinels) => 2 * plan.nodes.len() + sentinels.count,
+        };
         let mut paths = BTreeMap::new();
         for client in 0..plan.clients.len() {
-            for node in 0..plan.nodes.len() {
+            for node in 0..endpoints {
                 let of = (client as u64) << 8 | node as u64;
                 let path = Path {
                     random: Random::apart(plan.seed, of),

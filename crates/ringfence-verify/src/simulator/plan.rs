@@ -32,6 +32,8 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// What goes wrong.
     pub faults: Vec<Fault>,
+    /// The Sentinels of the only node; `None` without.
+    pub sentinels: Option<SentinelsPlan>,
     /// From this time on there are no faults.
     pub healed: Duration,
 }
@@ -56,6 +58,15 @@ pub struct ClientPlan {
     pub start: Duration,
     /// The machine that it runs on.
     pub host: usize,
+}
+
+/// The Sentinels that watch the only node and its standby.
+#[derive(Debug, Clone)]
+pub struct SentinelsPlan {
+    /// How many there are.
+    pub count: usize,
+    /// Of each client, the Sentinels that it knows.
+    pub lists: Vec<Vec<usize>>,
 }
 
 /// The parts of a plan that are run: indices in its lists.
@@ -103,6 +114,9 @@ impl Plan {
         let nodes: Vec<String> = nodes.collect();
         let _ = writeln!(text, "  nodes: {}", nodes.join("; "));
         let _ = writeln!(text, "  group: {}; drift {:?}", self.group, self.drift);
+        if let Some(sentinels) = &self.sentinels {
+            let _ = writeln!(text, "  sentinels: {sentinels:?}");
+        }
         for (at, client) in self.clients.iter().enumerate() {
             if self
                 .steps

@@ -3,6 +3,7 @@
 
 mod faults;
 mod one_endpoint;
+mod sentinels;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use crate::random::Random;
 
 use faults::{FaultDrawer, FaultMix};
 pub use one_endpoint::one_endpoint;
+pub use sentinels::behind_sentinels;
 use steps::steps;
 
 /// How clocks run.
@@ -29,6 +31,29 @@ pub enum Clocks {
     Debate,
     /// The same clocks with the default drift, which is too small.
     DebateUnprepared,
+}
+
+/// What the nodes of a schedule are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// Independent nodes, and sometimes a single one.
+    #[default]
+    Nodes,
+    /// A single node with a failover behind it, whose address moves.
+    OneEndpoint,
+    /// A single node behind Sentinels.
+    Sentinels,
+}
+
+impl Layout {
+    /// The plan of `seed`.
+    pub fn plan(self, seed: u64, clocks: Clocks) -> Plan {
+        match self {
+            Self::Nodes => plan(seed, clocks),
+            Self::OneEndpoint => one_endpoint(seed),
+            Self::Sentinels => behind_sentinels(seed),
+        }
+    }
 }
 
 /// The plan of `seed`.
@@ -89,6 +114,7 @@ pub fn plan(seed: u64, clocks: Clocks) -> Plan {
         clients,
         steps,
         faults,
+        sentinels: None,
         healed: last + Duration::from_secs(2),
     }
 }

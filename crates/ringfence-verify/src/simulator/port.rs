@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ringfence::clock::SteppedClock;
-use ringfence::node::{Call, Completion, Facts, Hear, InitMode, Node};
+use ringfence::node::{Call, Completion, Confirmation, Facts, Hear, InitMode, Node};
 use ringfence_core::group::Group;
 use tokio::sync::oneshot;
 
 use super::dial::Dial;
+use super::link::SharedConfirmation;
 use super::resource::Visit;
 
 /// One request of a client.
@@ -158,6 +159,8 @@ pub(super) struct Port {
     pub(super) node: usize,
     pub(super) name: String,
     pub(super) outbox: Outbox,
+    /// The last confirmation of the Sentinels, if the node has any.
+    pub(super) confirmation: Option<SharedConfirmation>,
 }
 
 impl Node for Port {
@@ -180,6 +183,15 @@ impl Node for Port {
 
     fn join(&self, group: Group, done: Completion<Facts>) {
         self.outbox.ask(self.node, Ask::Join(group, done));
+    }
+
+    fn needs_confirmation(&self) -> bool {
+        self.confirmation.is_some()
+    }
+
+    fn confirmation(&self) -> Option<Confirmation> {
+        let shared = self.confirmation.as_ref()?;
+        *shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn init(&self, _group: Group, _mode: InitMode, done: Completion<Facts>) {

@@ -2,16 +2,19 @@
 //! replication id and a role, and its data may be a copy of another server's. The product's own
 //! rule, [`birth::judge`], decides when it has a new birth.
 
+mod remains;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use ringfence_core::group::{Failover, Group};
-use ringfence_core::ledger::{self, Entry, Moment, Rules, SHARED, birth};
+use ringfence_core::ledger::{self, Entry, Moment, Rules, birth};
 use ringfence_core::message::{Answer, Op, ReplyStamp, Request, Wake};
 use ringfence_core::name::Name;
-use ringfence_core::token::public_half;
 
 use super::dial::Dial;
 use super::released::ReleasedBallots;
+
+use remains::holders;
 
 /// A lock server.
 #[derive(Debug)]
@@ -111,7 +114,13 @@ pub(super) struct Executed {
 
 impl Server {
     /// The server of this `number`: an initialised master.
-    pub(super) fn new(number: usize, dial: Dial, durable: bool, group: Group) -> Self {
+    pub(super) fn new(
+        number: usize,
+        dial: Dial,
+        durable: bool,
+        group: Group,
+        epoch: Option<u64>,
+    ) -> Self {
         let mut server = Self {
             dial,
             durable,
@@ -131,7 +140,7 @@ impl Server {
             record: birth::Incarnation {
                 run_id: server.run_id,
                 replication_id: Some(server.replication_id),
-                epoch: None,
+                epoch,
                 replicated: false,
                 durable,
             },
@@ -166,9 +175,19 @@ impl Server {
         }
     }
 
-    /// The handshake, as `join.lua` does it. `None` on a replica, which accepts no writes.
-    pub(super) fn join(&mut self, now: u64, has_replicas: bool) -> Option<Born> {
-        if self.follows().is_some() {
+    /// The handshake, as `join.lua` does it. `None` on a replica, which accepts no writes, and if
+    /// the server is no longer the one that the client saw.
+    pub(super) fn join(
+        &mut self,
+        now: u64,
+        has_replicas: bool,
+        epoch: Option<u64>,
+        seen: Option<Identity>,
+    ) -> Option<Born> {
+        let is_seen = seen.is_none_or(|seen| {
+            (seen.run_id, seen.replication_id) == (self.run_id, self.replication_id)
+        });
+        if self.follows().is_some() || !is_seen {
             return None;
         }
         let present = birth::Present {
@@ -179,7 +198,7 @@ impl Server {
             former_id_lasts: true,
             has_replicas,
             durable: self.durable,
-            epoch: None,
+            epoch,
             lossless: self.group.failover == Failover::Lossless,
         };
         let clock_us = self.clock_us(now);
@@ -352,50 +371,11 @@ impl Server {
     fn may_execute(&self, op: &Op, record: &birth::Incarnation<u64>, unchecked: bool) -> bool {
         let is_master = self.follows().is_none();
         if !is_master {
-            return *op == Op::Inspect;
+            return op.only_looks();
         }
         let id = Some(self.replication_id);
         !op.writes_holder()
             || record.stands_for(is_master, id.as_ref())
                 && (!unchecked || record.replication_id == id)
-    }
-
-    /// What remains at `now`, by name: holders and, with `tickets`, waiters.
-    pub(super) fn remains(&mut self, now: u64, tickets: bool) -> Vec<(String, String)> {
-        self.catch_up(now);
-        let moment = Moment::of_clock(self.clock_us(now));
-        let mut remains = Vec::new();
-        for (name, entry) in &self.data.entries {
-            if name.as_str().contains("}:admission:") {
-                // Its key is the number of permits, which remains.
-            } else {
-                for holder in holders(entry, moment) {
-                    remains.push((name.to_string(), format!("a lease of {holder}")));
-                }
-            }
-            let stands = entry
-                .queue
-                .entries
-                .iter()
-                .filter(|t| t.until_ms >= moment.lease_ms);
-            for ticket in stands.filter(|_| tickets) {
-                remains.push((name.to_string(), format!("a ticket of {}", ticket.id)));
-            }
-        }
-        remains
-    }
-}
-
-/// The holders of an entry, exclusive or shared, by the public half of the token.
-fn holders(entry: &Entry, now: Moment) -> Vec<String> {
-    let public = |token: &str| public_half(token).unwrap_or(token).to_owned();
-    let stands = |until_ms: Option<u64>| until_ms.is_none_or(|until| until >= now.lease_ms);
-    match &entry.key {
-        Some(key) if key.value == SHARED => {
-            let readers = entry.readers.iter().filter(|r| stands(Some(r.until_ms)));
-            readers.map(|reader| public(&reader.token)).collect()
-        }
-        Some(key) if stands(key.until_ms) => vec![public(&key.value)],
-        _ => Vec::new(),
     }
 }

@@ -40,6 +40,7 @@ pub struct Builder {
     pub(super) prefix: String,
     pub(super) label: Option<String>,
     look_only: bool,
+    never_joins: bool,
     pub(super) clock: Clock,
     entropy: Entropy,
     pub(super) observed: Observed,
@@ -157,6 +158,15 @@ impl Builder {
         self
     }
 
+    /// Connects to look only, as [`look_only`](Self::look_only), and writes nothing to servers either:
+    /// they get no birth record. So a server that no other client has met since it started does not
+    /// vote, and its quarantine does not begin. Default off.
+    #[must_use]
+    pub fn without_joining(mut self) -> Self {
+        (self.look_only, self.never_joins) = (true, true);
+        self
+    }
+
     /// The clock that durations are measured on. Default the system's; a test may step its own.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
@@ -240,7 +250,7 @@ impl Builder {
                 return Err(ConfigError::Url(UrlError::Embedded(scheme)).into());
             }
             let quarantines: Vec<bool> = urls.iter().map(quarantines_after_restart).collect();
-            let nodes = open(urls, &self.clock, self.look_only)?
+            let nodes = open(urls, &self.clock, self.look_only, self.never_joins)?
                 .into_iter()
                 .zip(quarantines);
             members.extend(nodes.map(|(node, quarantines)| Member { node, quarantines }));
@@ -261,6 +271,7 @@ fn open(
     urls: Vec<NodeUrl>,
     clock: &Clock,
     look_only: bool,
+    never_joins: bool,
 ) -> Result<Vec<Arc<dyn Node>>, ConnectError> {
     #[cfg(not(feature = "sqlite"))]
     let _ = look_only;
@@ -283,19 +294,27 @@ fn open(
         }
     }
     if !servers.is_empty() {
-        nodes.extend(connect(servers, clock)?);
+        nodes.extend(connect(servers, clock, never_joins)?);
     }
     Ok(nodes)
 }
 
 #[cfg(feature = "redis")]
-fn connect(urls: Vec<RedisUrl>, clock: &Clock) -> Result<Vec<Arc<dyn Node>>, ConnectError> {
-    let nodes = crate::node::redis::RedisNode::connect_all(urls, clock)?.into_iter();
+fn connect(
+    urls: Vec<RedisUrl>,
+    clock: &Clock,
+    never_joins: bool,
+) -> Result<Vec<Arc<dyn Node>>, ConnectError> {
+    let nodes = crate::node::redis::RedisNode::connect_all(urls, clock, never_joins)?.into_iter();
     Ok(nodes.map(|node| Arc::new(node) as Arc<dyn Node>).collect())
 }
 
 #[cfg(not(feature = "redis"))]
-fn connect(mut urls: Vec<RedisUrl>, _: &Clock) -> Result<Vec<Arc<dyn Node>>, ConnectError> {
+fn connect(
+    mut urls: Vec<RedisUrl>,
+    _: &Clock,
+    _: bool,
+) -> Result<Vec<Arc<dyn Node>>, ConnectError> {
     Err(missing_feature(&NodeUrl::Redis(urls.remove(0))).into())
 }
 

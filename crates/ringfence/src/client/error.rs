@@ -290,6 +290,36 @@ impl HoldError {
     }
 }
 
+/// Why the locks could not be listed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListError {
+    /// No majority of the nodes answered.
+    #[error("no majority of the nodes answers")]
+    NoQuorum {
+        /// Every node's vote.
+        votes: Votes,
+    },
+    /// The client cannot be used.
+    #[error(transparent)]
+    Invalid(#[from] ConfigError),
+}
+
+impl ListError {
+    /// Every node's vote, if the nodes were asked.
+    pub fn votes(&self) -> Option<&Votes> {
+        match self {
+            Self::NoQuorum { votes } => Some(votes),
+            Self::Invalid(_) => None,
+        }
+    }
+
+    /// Whether the same call may succeed later although no setting is changed.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::NoQuorum { .. })
+    }
+}
+
 /// Why a lock could not be inspected.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]

@@ -1,6 +1,6 @@
 //! Inspection: the holder of a lock and the state of the nodes. Nothing is changed.
 
-mod majority;
+pub(super) mod majority;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,7 +133,7 @@ impl Locks {
     }
 
     /// What every node says of `claims`.
-    async fn look_at(&self, claims: Arc<[Claim]>) -> NodeAnswers<'_> {
+    pub(super) async fn look_at(&self, claims: Arc<[Claim]>) -> NodeAnswers<'_> {
         let runtime = &self.shared.runtime;
         let request = Arc::new(inspect(Arc::clone(&claims)));
         let sent = runtime.sender.clock.now();
@@ -226,7 +226,7 @@ pub(super) fn server(answer: &Result<Reply, CallError>) -> u64 {
     answer.as_ref().map_or(0, |reply| reply.standing.server)
 }
 
-fn claims_of(names: impl IntoIterator<Item = Name>) -> Arc<[Claim]> {
+pub(super) fn claims_of(names: impl IntoIterator<Item = Name>) -> Arc<[Claim]> {
     let claims = names.into_iter().map(|name| Claim {
         name,
         mode: Mode::Exclusive,
@@ -235,7 +235,7 @@ fn claims_of(names: impl IntoIterator<Item = Name>) -> Arc<[Claim]> {
 }
 
 /// What each node said of some claims, in node order.
-struct NodeAnswers<'a> {
+pub(super) struct NodeAnswers<'a> {
     names: &'a [String],
     room: &'a WaitingRoom,
     tiers: Vec<Option<Tier>>,
@@ -251,7 +251,7 @@ struct NodeAnswer {
 
 impl NodeAnswers<'_> {
     /// A majority's view of the claim at position `claim`, which people know as `name`.
-    fn of_claim(&self, claim: usize, name: String) -> Result<Inspection, InspectError> {
+    pub(super) fn of_claim(&self, claim: usize, name: String) -> Result<Inspection, InspectError> {
         let nodes = self.names.iter().zip(&self.tiers).zip(&self.answers);
         let nodes = nodes.map(|((node, tier), answer)| {
             let known = answer.as_ref().ok();

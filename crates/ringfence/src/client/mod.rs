@@ -16,6 +16,7 @@ mod inspect;
 mod inspection;
 mod latch;
 mod lease;
+mod listing;
 mod lock;
 mod observer;
 mod observing;
@@ -42,7 +43,7 @@ pub use builder::Builder;
 pub use election::{Election, Leader, Leadership};
 pub use error::{
     AcquireError, ConfigError, ConnectError, ExtendError, HoldError, InitError, InspectError,
-    ReleaseError,
+    ListError, ReleaseError,
 };
 pub use guard::Guard;
 pub use held::{Held, HeldExt, HeldFuture};
@@ -52,6 +53,9 @@ pub use inspection::{
     NodeStatus, SemaphoreInspection, WaiterInspection,
 };
 pub use latch::{Arrival, Latch, LatchError, PARTIES_MAX};
+pub use listing::{
+    ListStep, ListedBreak, ListedLock, Listing, LockList, NodeSearch, UnreadableName,
+};
 pub use lock::Lock;
 pub use observer::{LeaderChange, Observer};
 pub use owner::Owner;

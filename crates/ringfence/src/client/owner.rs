@@ -25,8 +25,9 @@ use super::lock::Lock;
 /// call tree. Clones are the same owner.
 ///
 /// What an owner takes again must be the same lock: while it has `a`, or waits for it, it cannot
-/// take `a` and `b` together, nor the other way round. It would wait for itself, so that is an
-/// error ([`ConfigError::OwnerOverlap`](crate::ConfigError::OwnerOverlap)).
+/// take `a` and `b` together, nor the other way round; and while it shares `a` after a downgrade, it
+/// cannot take `a` exclusively. It would wait for itself, so that is an error
+/// ([`ConfigError::OwnerOverlap`](crate::ConfigError::OwnerOverlap)).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -55,6 +56,8 @@ struct OwnerLock {
     /// Held by the one caller that asks the nodes; the others join what it gets.
     turn: Turn<()>,
     current: Mutex<Option<Arc<Joint>>>,
+    /// The last hold that became shared because all its guards were downgraded.
+    downgraded: Mutex<Weak<Joint>>,
     /// There is a new `current`.
     taken: Notify,
     /// How many callers ask for it.
@@ -114,9 +117,10 @@ impl Owner {
         seats.retain(|_, seat| seat.strong_count() > 0);
         let key = (Arc::as_ptr(runtime).addr(), claims);
         let in_the_way = |(other, seat): (&OwnerKey, &Weak<OwnerLock>)| {
-            let overlaps = *other != key && other.0 == key.0 && share_a_name(&other.1, &key.1);
-            let seat = seat.upgrade().filter(|_| overlaps)?;
-            seat.is_in_use().then(|| names(&other.1))
+            let seat = seat.upgrade().filter(|_| other.0 == key.0)?;
+            let overlaps = *other != key && share_a_name(&other.1, &key.1);
+            let upgrades = || seat.is_downgraded() && excludes_readers(&key.1, &other.1);
+            ((overlaps && seat.is_in_use()) || upgrades()).then(|| names(&other.1))
         };
         if let Some(has) = seats.iter().find_map(in_the_way) {
             let wants = names(&key.1);
@@ -127,6 +131,7 @@ impl Owner {
             let seat = Arc::new(OwnerLock {
                 turn: Turn::new(()),
                 current: Mutex::new(None),
+                downgraded: Mutex::new(Weak::new()),
                 taken: Notify::new(),
                 callers: AtomicUsize::new(0),
             });
@@ -142,6 +147,13 @@ impl Owner {
 fn share_a_name(some: &[Claim], others: &[Claim]) -> bool {
     let among_others = |claim: &Claim| others.iter().any(|other| other.name == claim.name);
     some.iter().any(among_others)
+}
+
+/// Whether `wanted` excludes readers of a name in `others`.
+fn excludes_readers(wanted: &[Claim], others: &[Claim]) -> bool {
+    let exclusive = wanted.iter().filter(|claim| claim.mode == Mode::Exclusive);
+    let among_others = |claim: &Claim| others.iter().any(|other| other.name == claim.name);
+    exclusive.into_iter().any(among_others)
 }
 
 fn names(claims: &[Claim]) -> String {
@@ -243,6 +255,13 @@ impl OwnerLock {
         self.callers.load(Ordering::SeqCst) > 0 || self.is_held()
     }
 
+    /// Whether the owner still shares a lock that it held alone before.
+    fn is_downgraded(&self) -> bool {
+        let joint = lock(&self.downgraded).upgrade();
+        let shared = joint.as_ref().and_then(|joint| joint.shared.get());
+        shared.is_some_and(|shared| shared.check().is_ok())
+    }
+
     /// `hold` is what all share from now on. Guards of an earlier one, which is lost, keep that.
     fn fill(self: &Arc<Self>, hold: &Arc<HeldLock>) -> Share {
         let joint = Arc::new(Joint {
@@ -313,7 +332,9 @@ impl Share {
             // The last of those that hold it alone goes once.
             let _ = self.joint.shared.set(Arc::clone(shared));
         };
-        self.joint.hold.downgrade(publish).1
+        let telling = self.joint.hold.downgrade(publish).1;
+        *lock(&self.seat.downgraded) = Arc::downgrade(&self.joint);
+        telling
     }
 
     /// No caller joins this hold any more.

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::group::Group;
-use crate::message::{Reply, Request, Wake};
+use crate::message::{Answer, Claim, List, Mode, Reply, Request, Wake};
+use crate::name::Name;
 
 #[cfg(feature = "sqlite")]
 use super::backlog::Urgency;
@@ -96,6 +97,43 @@ impl Answered {
             Self::Facts(done, outcome) => Self::Facts(done, outcome.and_then(|_| Err(error()))),
         }
     }
+}
+
+/// How many names of a store are in one page of a list.
+const PAGE_NAMES: u32 = 200;
+/// The most names in one portion of a list.
+const PORTION_NAMES_MAX: u32 = 400;
+
+/// Carries out a list on a store that is ordered by name. `names` returns at most so many names
+/// behind a name; `apply` carries out a request.
+pub(super) fn list_portion<S>(
+    store: &mut S,
+    request: &Request,
+    list: &List,
+    names: impl FnOnce(&mut S, &str, u32) -> Result<Vec<String>, CallError>,
+    apply: impl FnOnce(&mut S, &Request) -> Result<Reply, CallError>,
+) -> Result<Reply, CallError> {
+    let pages = list.pages.clamp(1, List::PAGES_MAX);
+    let most = (pages * PAGE_NAMES).min(PORTION_NAMES_MAX);
+    let page = names(store, &list.cursor, most)?;
+    let last = page.last().filter(|_| page.len() >= most as usize);
+    let next = last.map(|name| Arc::from(name.as_str()));
+    // A stored name that no client writes is skipped.
+    let names = page.iter().filter_map(|name| Name::of_key(name));
+    let claims = names.map(|name| Claim {
+        name,
+        mode: Mode::Exclusive,
+    });
+    let request = Request {
+        claims: claims.collect(),
+        ..request.clone()
+    };
+    let mut reply = apply(store, &request)?;
+    if let Answer::Listed(portion) = &mut reply.answer {
+        portion.next = next;
+        portion.took_us = Some(0);
+    }
+    Ok(reply)
 }
 
 /// The listeners in this process for the wakes of one node, by client.

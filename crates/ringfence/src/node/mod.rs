@@ -30,9 +30,9 @@ pub use examination::{
 pub use ringfence_core::group::Group;
 pub use ringfence_core::message::{
     Acquire, AcquireSlot, Answer, Arrivals, Arrive, Attend, Ballot, Break, BreakNote, Claim,
-    Downgrade, Extend, Holder, Mode, Op, Permit, PlainAcquire, PlainExtend, Refresh, RefreshSlots,
-    Release, ReleaseKind, ReleaseSlot, Reply, ReplyStamp, Request, Restore, Slots, Standing,
-    Ticket, Turn, View, Wake,
+    Downgrade, Extend, Holder, List, Mode, Op, Permit, PlainAcquire, PlainExtend, Portion, Refresh,
+    RefreshSlots, Release, ReleaseKind, ReleaseSlot, Reply, ReplyStamp, Request, Restore, Slots,
+    Standing, Ticket, Turn, View, Wake,
 };
 pub use ringfence_core::name::Name;
 pub use ringfence_core::node::{CallError, Facts, Tier, Trouble, TroubleKind};

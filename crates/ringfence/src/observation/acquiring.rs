@@ -35,6 +35,7 @@ impl Observation {
         name: &'a Arc<str>,
         lock: ObservedLock,
     ) -> Acquiring<'a> {
+        self.exported.acquiring(lock);
         Acquiring {
             observation: self,
             clock,

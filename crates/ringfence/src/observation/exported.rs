@@ -1,9 +1,11 @@
 //! The metrics of the feature `metrics`, through the facade of that name: the application picks the
 //! exporter. `docs/observability.md` describes each metric.
 //!
-//! The handles of nodes, renewals and losses are registered when a client is connected. Those of a
-//! kind of lock are registered when it is first used, since an exporter also shows histograms that
-//! are empty. No handle is looked up again: an update is one call through a pointer.
+//! Counters and gauges, and the histograms of nodes, are registered when a client is connected. The
+//! histograms of a kind of lock are registered together when its first call begins: an exporter
+//! shows empty histograms too, and those of all kinds and outcomes would be over a thousand samples
+//! for each template. They are there before the first outcome, so an alert sees the step from zero.
+//! No handle is looked up again: an update is one call through a pointer.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -39,21 +41,26 @@ pub(super) struct Exported {
 
 #[derive(Debug)]
 struct SeriesHandles {
-    /// The label `name`, if there is one.
-    labels: Vec<Label>,
-    kinds: [OnceLock<KindHandles>; LockKind::ALL.len()],
+    /// By [`LockKind`].
+    kinds: Vec<KindHandles>,
     renewals: Vec<Counter>,
     losses: Vec<Counter>,
-    leading: OnceLock<Gauge>,
+    leading: Gauge,
 }
 
 #[derive(Debug)]
 struct KindHandles {
     labels: Vec<Label>,
-    acquire: [OnceLock<Histogram>; AcquireOutcome::ALL.len()],
-    hold: OnceLock<Histogram>,
     held: Gauge,
     waiting: Gauge,
+    durations: OnceLock<DurationHandles>,
+}
+
+#[derive(Debug)]
+struct DurationHandles {
+    /// By [`AcquireOutcome`].
+    acquire: Vec<Histogram>,
+    hold: Histogram,
 }
 
 #[derive(Debug)]
@@ -74,41 +81,35 @@ impl Exported {
         let names = templates
             .iter()
             .map(|name| vec![Label::new("name", name.to_owned())]);
-        let series: Vec<_> = std::iter::once(Vec::new())
-            .chain(names)
-            .map(SeriesHandles::register)
-            .collect();
-        // An alert on "nobody leads" needs the series of a client that has never led.
-        series[0].leading();
+        let labels = std::iter::once(Vec::new()).chain(names);
         Self {
-            series,
+            series: labels.map(SeriesHandles::register).collect(),
             nodes: nodes.map(NodeHandles::register).collect(),
         }
     }
 
+    /// A call that takes the lock begins.
+    pub(super) fn acquiring(&self, lock: ObservedLock) {
+        self.kind(lock).durations();
+    }
+
     pub(super) fn acquired(&self, lock: ObservedLock, outcome: AcquireOutcome, waited: Duration) {
-        let kind = self.kind(lock);
-        let histogram = kind.acquire[outcome as usize]
-            .get_or_init(|| histogram!(ACQUIRE, with(&kind.labels, "outcome", outcome.as_str())));
-        histogram.record(waited.as_secs_f64());
+        self.kind(lock).durations().acquire[outcome as usize].record(waited.as_secs_f64());
     }
 
     pub(super) fn held(&self, lock: ObservedLock) {
         self.kind(lock).held.increment(1.0);
         if lock.kind == LockKind::Election {
-            self.series(lock).leading().increment(1.0);
+            self.series(lock).leading.increment(1.0);
         }
     }
 
     pub(super) fn not_held(&self, lock: ObservedLock, held: Duration) {
         let kind = self.kind(lock);
         kind.held.decrement(1.0);
-        let histogram = kind
-            .hold
-            .get_or_init(|| histogram!(HOLD, kind.labels.clone()));
-        histogram.record(held.as_secs_f64());
+        kind.durations().hold.record(held.as_secs_f64());
         if lock.kind == LockKind::Election {
-            self.series(lock).leading().decrement(1.0);
+            self.series(lock).leading.decrement(1.0);
         }
     }
 
@@ -150,9 +151,7 @@ impl Exported {
     }
 
     fn kind(&self, lock: ObservedLock) -> &KindHandles {
-        let series = self.series(lock);
-        series.kinds[lock.kind as usize]
-            .get_or_init(|| KindHandles::register(lock.kind, &series.labels))
+        &self.series(lock).kinds[lock.kind as usize]
     }
 }
 
@@ -164,18 +163,15 @@ impl SeriesHandles {
         let losses = LossReason::ALL.iter();
         let losses =
             losses.map(|reason| counter!(LOSSES, with(&labels, "reason", reason.as_str())));
+        let kinds = LockKind::ALL.iter();
         Self {
-            kinds: Default::default(),
+            kinds: kinds
+                .map(|kind| KindHandles::register(*kind, &labels))
+                .collect(),
             renewals: renewals.collect(),
             losses: losses.collect(),
-            leading: OnceLock::new(),
-            labels,
+            leading: gauge!(LEADING, labels),
         }
-    }
-
-    fn leading(&self) -> &Gauge {
-        self.leading
-            .get_or_init(|| gauge!(LEADING, self.labels.clone()))
     }
 }
 
@@ -183,12 +179,24 @@ impl KindHandles {
     fn register(kind: LockKind, labels: &[Label]) -> Self {
         let labels = with(labels, "kind", kind.as_str());
         Self {
-            acquire: Default::default(),
-            hold: OnceLock::new(),
             held: gauge!(HELD, labels.clone()),
             waiting: gauge!(WAITING, labels.clone()),
+            durations: OnceLock::new(),
             labels,
         }
+    }
+
+    fn durations(&self) -> &DurationHandles {
+        self.durations.get_or_init(|| {
+            let outcomes = AcquireOutcome::ALL.iter();
+            let acquire = outcomes.map(|outcome| {
+                histogram!(ACQUIRE, with(&self.labels, "outcome", outcome.as_str()))
+            });
+            DurationHandles {
+                acquire: acquire.collect(),
+                hold: histogram!(HOLD, self.labels.clone()),
+            }
+        })
     }
 }
 

@@ -218,7 +218,8 @@ impl VoteWord {
             | Answer::Removed { .. }
             | Answer::Turns(_)
             | Answer::Arrivals(_)
-            | Answer::Views(_) => return None,
+            | Answer::Views(_)
+            | Answer::Listed(_) => return None,
         })
     }
 }

@@ -99,6 +99,7 @@ fn command(op: &Op) -> (&'static str, Option<&'static str>) {
         Op::AcquireSlot(_) => ("EVALSHA", Some("acquire_slot")),
         Op::Break(_) => ("EVALSHA", Some("break")),
         Op::Inspect => ("EVALSHA", Some("inspect")),
+        Op::List(_) => ("EVALSHA", Some("list")),
         _ => ("EVALSHA", Some("acquire")),
     }
 }

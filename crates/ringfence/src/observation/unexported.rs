@@ -15,6 +15,9 @@ impl Exported {
     }
 
     #[inline]
+    pub(super) fn acquiring(&self, _: ObservedLock) {}
+
+    #[inline]
     pub(super) fn acquired(&self, _: ObservedLock, _: AcquireOutcome, _: Duration) {}
 
     #[inline]

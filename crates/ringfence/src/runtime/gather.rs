@@ -70,6 +70,22 @@ impl Sender {
     }
 }
 
+impl Sender {
+    /// Sends each of `requests` to the node with its number, and waits for all answers or until
+    /// `until`.
+    pub(crate) async fn ask_each(
+        &self,
+        requests: &[(usize, Arc<Request>)],
+        until: Timestamp,
+    ) -> Answers<Reply> {
+        let ask = |at: usize, done| {
+            let (node, request) = &requests[at];
+            self.ask(*node, request, until, done);
+        };
+        gather(requests.len(), &self.clock, until, ask, all).await.0
+    }
+}
+
 /// The `enough` that waits for the answers of all nodes.
 pub(crate) fn all<T>(_: &PartialAnswers<T>) -> bool {
     false

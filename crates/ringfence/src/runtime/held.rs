@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::observation::{HoldEnd, LockKind, ObservedLock};
-use crate::protocol::{
-    ClockReading, ExtensionVerdict, Hold as Machine, HoldPolicy, Lost, RoundId, Vote,
-};
+use crate::protocol::{ClockReading, ExtensionVerdict, HoldPolicy, Lost, RoundId, Vote};
 use crate::time::Timestamp;
 
 use super::extending::Extending;
-use super::hold::{DrainedBy, HeldLock};
+use super::hold::{DrainedBy, HeldLock, HoldState};
 use super::releasing::Releasing;
 use super::{lock, wait_for};
 
@@ -102,10 +100,10 @@ impl HeldLock {
         publish: impl FnOnce(&Arc<Self>),
     ) -> (Arc<Self>, Extending) {
         let (id, task) = (self.id.shared(), self.task());
-        let (shared, round) = self.feed(|machine, clock| {
-            let (shared, round) = machine.downgrade(clock);
-            self.report_end(HoldEnd::Downgraded, machine, clock);
-            let observed = self.observed.filter(|_| shared.lost().is_none());
+        let (shared, round) = self.feed_state(|state, clock| {
+            let (shared, round) = state.machine.downgrade(clock);
+            self.report_end(HoldEnd::Downgraded, state, clock);
+            let observed = state.observed.filter(|_| shared.lost().is_none());
             let observed = observed.map(|observed| ObservedLock {
                 kind: LockKind::Read,
                 ..observed
@@ -151,9 +149,9 @@ impl HeldLock {
 
     /// Begins the final release. `None` if the lease has ended already.
     pub(crate) fn release(self: &Arc<Self>) -> Option<Arc<Releasing>> {
-        let release = self.feed(|machine, clock| {
-            let release = machine.release(clock);
-            self.report_end(HoldEnd::Released, machine, clock);
+        let release = self.feed_state(|state, clock| {
+            let release = state.machine.release(clock);
+            self.report_end(HoldEnd::Released, state, clock);
             release
         })?;
         self.runtime.sender.observation.releasing(&self.id);
@@ -171,18 +169,18 @@ impl HeldLock {
 
     /// Stops renewing and watching the lock without releasing it.
     pub(crate) fn stop(self: &Arc<Self>) {
-        self.feed(|machine, clock| {
-            machine.stop(clock);
-            self.report_end(HoldEnd::Left, machine, clock);
+        self.feed_state(|state, clock| {
+            state.machine.stop(clock);
+            self.report_end(HoldEnd::Left, state, clock);
         });
     }
 
     /// Reports how the holder ended the hold, unless it was lost before.
-    fn report_end(&self, end: HoldEnd, machine: &Machine, clock: ClockReading) {
-        if machine.lost() == Some(Lost::Released) {
+    fn report_end(&self, end: HoldEnd, state: &HoldState, clock: ClockReading) {
+        if state.machine.lost() == Some(Lost::Released) {
             let observation = &self.runtime.sender.observation;
-            let held = clock.now.since(machine.since());
-            observation.ended(&self.id, self.observed, end, held);
+            let held = clock.now.since(state.machine.since());
+            observation.ended(&self.id, state.observed, end, held);
         }
     }
 }

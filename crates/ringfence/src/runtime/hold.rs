@@ -5,23 +5,22 @@
 //! executed in the order in which they were produced; other threads leave their outputs to that
 //! thread. No lock is held during a send, because a node may answer inside it.
 
+mod sending;
+
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tokio::sync::Notify;
 
-use crate::message::{Reply, Request};
-use crate::node::Deliver;
 use crate::observation::ObservedLock;
 use crate::protocol::{
-    Attempt, ClockReading, ExtensionVerdict, GrantId, Hold as Machine, HoldAction, HoldEvent,
-    HoldPolicy, Lost, Transmit,
+    Attempt, ClockReading, ExtensionVerdict, GrantId, Hold as Machine, HoldEvent, HoldPolicy, Lost,
+    Transmit,
 };
 use crate::time::Timestamp;
 
 use super::acquire::WonAttempt;
-use super::extending::{RestoreReply, RoundReplies};
 use super::schedule::{Due, ScheduleKey};
 use super::sender::PendingRound;
 use super::{ClientRuntime, lock};
@@ -31,8 +30,6 @@ use super::{ClientRuntime, lock};
 pub(crate) struct HeldLock {
     pub(super) runtime: Arc<ClientRuntime>,
     pub(super) id: GrantId,
-    /// `None` for the hold of a receipt, which another process holds.
-    pub(super) observed: Option<ObservedLock>,
     pub(super) state: Mutex<HoldState>,
     /// Notified when the hold has ended, or a round that a caller waits for has its verdict.
     pub(super) changed: Notify,
@@ -44,8 +41,11 @@ pub(super) struct HoldState {
     /// The task that acquired the lock.
     pub(super) task: HolderTask,
     scheduled: Option<ScheduleKey>,
+    /// `None` for the hold of a receipt, which another process holds. Here it fills a gap: beside
+    /// the mutex it would make every hold larger by eight bytes.
+    pub(super) observed: Option<ObservedLock>,
     /// How many renewals of this hold count towards the client's limit.
-    turns: u16,
+    turns: u8,
     /// A thread is executing the machine's outputs.
     draining: bool,
 }
@@ -64,11 +64,12 @@ enum Output {
 }
 
 impl HoldState {
-    pub(super) fn new(machine: Machine, task: HolderTask) -> Self {
+    pub(super) fn new(machine: Machine, task: HolderTask, observed: Option<ObservedLock>) -> Self {
         Self {
             machine,
             task,
             scheduled: None,
+            observed,
             turns: 0,
             draining: false,
         }
@@ -81,7 +82,7 @@ impl HoldState {
 
     /// Counts a renewal towards the client's limit, if it `began`.
     pub(super) fn take_turn(&mut self, began: bool) {
-        self.turns += u16::from(began);
+        self.turns += u8::from(began);
     }
 
     fn next_output(&mut self, clock: impl FnOnce() -> ClockReading) -> Option<Output> {
@@ -147,8 +148,7 @@ impl HeldLock {
         Arc::new(Self {
             runtime: Arc::clone(runtime),
             id,
-            observed,
-            state: Mutex::new(HoldState::new(machine, task)),
+            state: Mutex::new(HoldState::new(machine, task, observed)),
             changed: Notify::new(),
         })
     }
@@ -178,9 +178,17 @@ impl HeldLock {
         self: &Arc<Self>,
         feed: impl FnOnce(&mut Machine, ClockReading) -> T,
     ) -> T {
+        self.feed_state(|state, clock| feed(&mut state.machine, clock))
+    }
+
+    /// Like [`feed`](Self::feed), for what also needs to know how the lock is observed.
+    pub(super) fn feed_state<T>(
+        self: &Arc<Self>,
+        feed: impl FnOnce(&mut HoldState, ClockReading) -> T,
+    ) -> T {
         let mut state = lock(&self.state);
         let clock = self.runtime.sender.read_clock();
-        let made = feed(&mut state.machine, clock);
+        let made = feed(&mut state, clock);
         self.drain(state, DrainedBy::Caller);
         made
     }
@@ -195,19 +203,24 @@ impl HeldLock {
         if state.draining {
             return;
         }
-        let mut drainer = None;
-        let mut shared = None;
+        let (mut drainer, mut shared, mut renewed) = (None, None, false);
         while let Some(output) = state.next_output(|| self.runtime.sender.read_clock()) {
             state.draining = true;
             drop(state);
             drainer.get_or_insert_with(|| Drainer(self));
             match output {
-                Output::Event(event) => self.execute(event, by),
+                Output::Event(event) => {
+                    renewed |= matches!(event, HoldEvent::Concluded { renewal: true, .. });
+                    self.execute(event, by);
+                }
                 Output::Transmit(transmit) => self.send(transmit, &mut shared),
             }
             state = lock(&self.state);
         }
         self.reschedule(&mut state);
+        if renewed {
+            self.runtime.schedule.postpone();
+        }
         state.draining = false;
         std::mem::forget(drainer);
     }
@@ -233,8 +246,9 @@ impl HeldLock {
                     );
                 }
                 if renewal {
+                    let observed = lock(&self.state).observed;
                     let observation = &self.runtime.sender.observation;
-                    observation.renewed(&self.id, self.observed, verdict);
+                    observation.renewed(&self.id, observed, verdict);
                     self.runtime.renewals.finish();
                 }
             }
@@ -243,9 +257,11 @@ impl HeldLock {
                 // A release is reported where it begins.
                 if why != Lost::Released {
                     let sender = &self.runtime.sender;
-                    let since = self.look(|machine| machine.since());
+                    let state = lock(&self.state);
+                    let (since, observed) = (state.machine.since(), state.observed);
+                    drop(state);
                     let held = sender.clock.now().since(since);
-                    sender.observation.lost(&self.id, self.observed, why, held);
+                    sender.observation.lost(&self.id, observed, why, held);
                 }
             }
             HoldEvent::RenewalDue => {
@@ -258,49 +274,6 @@ impl HeldLock {
         }
     }
 
-    /// Sends one request. All nodes of a round share the request that is built for the first one.
-    fn send(self: &Arc<Self>, transmit: Transmit, shared: &mut Option<SharedRequest>) {
-        let node = transmit.node;
-        let same = |known: &&SharedRequest| {
-            known.of
-                == Transmit {
-                    node: known.of.node,
-                    ..transmit
-                }
-        };
-        if shared.as_ref().filter(same).is_none() {
-            *shared = Some(self.prepare(transmit));
-        }
-        if transmit.action == HoldAction::Restore {
-            tracing::debug!(
-                target: "ringfence",
-                node = self.runtime.sender.nodes[node].name(),
-                token = %self.id.token,
-                "restoring the lock on a node that lost it"
-            );
-        }
-        if let Some(SharedRequest { request, to, .. }) = shared {
-            let to = Arc::clone(to);
-            self.runtime
-                .sender
-                .send(node, request, transmit.expires, to);
-        }
-    }
-
-    fn prepare(self: &Arc<Self>, transmit: Transmit) -> SharedRequest {
-        let (round, t0, hold) = (transmit.round, transmit.t0, Arc::clone(self));
-        SharedRequest {
-            of: transmit,
-            request: Arc::new(transmit.request(&self.id, &self.policy().label)),
-            to: match transmit.action {
-                HoldAction::Restore => Arc::new(RestoreReply(hold)),
-                HoldAction::Extend | HoldAction::Downgrade => {
-                    Arc::new(RoundReplies { hold, round, t0 })
-                }
-            },
-        }
-    }
-
     /// Schedules the hold for the machine's next timeout.
     fn reschedule(self: &Arc<Self>, state: &mut HoldState) {
         let at = state.machine.poll_timeout();
@@ -308,23 +281,11 @@ impl HeldLock {
             return;
         }
         let schedule = &self.runtime.schedule;
-        let before = state.scheduled.take();
-        if let Some(key) = before {
+        if let Some(key) = state.scheduled.take() {
             schedule.remove(key);
         }
         state.scheduled = at.map(|at| schedule.insert(at, Due::HeldLock(Arc::clone(self))));
-        if before.zip(at).is_some_and(|(before, at)| before.at() < at) {
-            // A round has ended before its timeout.
-            schedule.postpone();
-        }
     }
-}
-
-/// A request that all nodes of a round share, and the receiver of their replies.
-struct SharedRequest {
-    of: Transmit,
-    request: Arc<Request>,
-    to: Arc<dyn Deliver<Reply>>,
 }
 
 /// Marks that this thread drains a hold. A panic in a node drops it, and another thread may drain.

@@ -130,8 +130,9 @@ impl Schedule {
         let _ = self.kernel_timer.set(kernel_timer);
     }
 
-    /// Lets the keeper sleep until the next entry, if the one that it waits for was removed. Costs a
-    /// system call, so it is worth it only where the same lock would do it again and again.
+    /// Lets the keeper sleep until the next entry, if the one that it waits for was removed. For a
+    /// renewal, which usually ends long before its timeout. Costs a system call, so a lock that is
+    /// taken and released must not use it.
     pub(crate) fn postpone(&self) {
         let mut entries = lock(&self.entries);
         let next = entries.map.first_key_value().map(|(key, _)| key.0);

@@ -127,3 +127,22 @@ fn an_async_client_does_not_outlive_its_runtime() {
         "{error}"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_tries_every_minute_gets_the_lock_after_its_ttl() {
+    let clock = SteppedClock::starting_at(Duration::from_secs(1000));
+    let builder = Locks::builder()
+        .nodes("memory:")
+        .clock(Clock::Stepped(clock.clone()));
+    let locks = builder.connect().await.unwrap();
+    let lock = locks.mutex("job").ttl(Duration::from_secs(90));
+    let _held = lock.clone().renew(false).lock().await.unwrap();
+
+    let mut tries = 1;
+    while lock.try_lock().await.is_err() {
+        tries += 1;
+        tokio::time::sleep(Duration::from_secs(60)).await; // tokio's clock: takes no time
+        clock.step(Duration::from_secs(60)); // the clock of the locks
+    }
+    assert_eq!(tries, 3);
+}

@@ -14,6 +14,7 @@ mod hangs;
 mod hostile;
 mod jumps;
 mod latches;
+mod listing;
 mod load;
 mod loss;
 mod minorities;

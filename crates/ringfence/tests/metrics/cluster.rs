@@ -6,6 +6,7 @@ use ringfence::{Locks, Lost};
 use ringfence_testkit::{Flavor, Fleet, Server, WallClock, wait_until_async};
 
 use crate::exporter::{Exporter, Page};
+use crate::prometheus::Prometheus;
 
 /// Long enough for a busy machine. Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -83,6 +84,7 @@ async fn an_exporter_shows_contention_a_loss_a_dead_node_and_a_quarantine() {
     a_dead_node(&scene).await;
     a_quarantine(&scene).await;
     totals(&scene);
+    prometheus_agrees(&scene).await;
 }
 
 /// A holder, a caller that waits and a caller that does not.
@@ -236,4 +238,17 @@ fn totals(scene: &Scene) {
     let unnamed = page.samples("ringfence_held");
     let unnamed = unnamed.filter(|sample| sample.contains("probe"));
     assert_eq!(unnamed.count(), 0, "a name without a template is no label");
+}
+
+/// A real Prometheus scrapes the exporter, and has every series with its labels and its value.
+async fn prometheus_agrees(scene: &Scene) {
+    let prometheus = Prometheus::scraping(scene.exporter.address());
+    let (mut shown, mut stored) = Default::default();
+    wait_until_async("Prometheus to have every series", PATIENCE, async || {
+        shown = scene.exporter.scrape().series();
+        stored = prometheus.series("{__name__=~\"ringfence_.+\"}");
+        shown == stored
+    })
+    .await;
+    assert!(shown.len() > 200, "{shown:?}");
 }

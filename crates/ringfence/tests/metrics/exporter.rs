@@ -1,6 +1,11 @@
-//! An exporter of this test alone, and its page, sample by sample.
+//! An exporter of this test alone, which serves its page over HTTP, and the page, sample by sample.
 
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+
+use crate::http::{self, PageServer};
 
 /// The buckets that `docs/observability.md` recommends.
 pub(crate) const BUCKETS: [f64; 14] = [
@@ -11,7 +16,7 @@ pub(crate) const BUCKETS: [f64; 14] = [
 ///
 /// Each test has its own: the global one of `metrics` would mix the tests of a process.
 pub(crate) struct Exporter {
-    handle: PrometheusHandle,
+    server: PageServer,
     _local: metrics::LocalRecorderGuard<'static>,
 }
 
@@ -24,13 +29,18 @@ impl Exporter {
         // Lives as long as the process, which is as long as any handle.
         let recorder = Box::leak(Box::new(recorder));
         Self {
-            handle,
+            server: PageServer::start(move || handle.render()),
             _local: metrics::set_default_local_recorder(recorder),
         }
     }
 
+    /// Where it serves `/metrics`.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
     pub(crate) fn scrape(&self) -> Page {
-        Page(self.handle.render())
+        Page(http::get(self.address(), "/metrics"))
     }
 }
 
@@ -82,6 +92,19 @@ impl Page {
     pub(crate) fn lines(&self) -> impl Iterator<Item = &str> {
         let lines = self.0.lines();
         lines.filter(|line| !line.is_empty() && !line.starts_with('#'))
+    }
+
+    /// The values of all series, by name and sorted labels.
+    pub(crate) fn series(&self) -> BTreeMap<String, f64> {
+        let series = self.lines().map(|sample| {
+            let (series, _) = sample.rsplit_once(' ').expect("a sample has a value");
+            let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+            let labels = labels.strip_suffix('}').expect("a brace");
+            let mut labels: Vec<_> = labels.split(',').collect();
+            labels.sort_unstable();
+            (format!("{name}{{{}}}", labels.join(",")), read(sample))
+        });
+        series.collect()
     }
 
     /// The names of all metrics, without the suffixes of a histogram.

@@ -4,4 +4,6 @@
 mod cluster;
 mod dashboards;
 mod exporter;
+mod http;
+mod prometheus;
 mod series;

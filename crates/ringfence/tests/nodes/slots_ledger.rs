@@ -27,6 +27,8 @@ struct Ask {
     /// An offset from the clock, or from the ballot of the holder of a slot.
     ballot_by: (Option<u32>, i64),
     ttl_ms: u64,
+    /// Of an acquire: the latest time at which it may be executed.
+    not_after_us: Option<u64>,
 }
 
 #[derive(Debug, Clone)]
@@ -88,6 +90,7 @@ fn any_ask() -> impl Strategy<Value = Ask> {
             what,
             ballot_by,
             ttl_ms,
+            not_after_us: None,
         }
     })
 }
@@ -113,7 +116,7 @@ fn request(ask: &Ask, ballot: Ballot, ticket: impl Fn((usize, bool)) -> Ticket) 
                 ttl_ms,
                 label,
                 ticket: shown.map(&ticket),
-                not_after_us: None,
+                not_after_us: ask.not_after_us,
             },
         }),
         What::Release {
@@ -182,22 +185,25 @@ mod servers {
     use ringfence_testkit::Flavor;
 
     use super::*;
-    use crate::redis_ledger::{Bench, play};
+    use crate::redis_ledger::{Bench, any_birth, any_latest, play, play_on};
 
     #[derive(Debug, Clone)]
     enum Step {
-        Ask(Ask),
+        /// An operation, and the latest time of an acquire, in microseconds from the clock before it.
+        Ask(Ask, Option<i64>),
         /// Another program deletes the key of a slot, or sets it.
         Delete(u32),
         Foreign(u32),
         /// A ticket ends in so many milliseconds, as if it was refreshed long ago.
         Age(usize, u64),
         Wait(u64),
+        /// The server has a birth, and its quarantine ends in so many milliseconds.
+        Birth(i64),
     }
 
     fn any_step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            16 => any_ask().prop_map(Step::Ask),
+            16 => any_ask().prop_map(|ask| Step::Ask(ask, None)),
             1 => (0..SLOTS).prop_map(Step::Delete),
             1 => (0..SLOTS).prop_map(Step::Foreign),
             2 => (0..TICKETS, 1..60u64).prop_map(|(ticket, ms)| Step::Age(ticket, ms)),
@@ -209,7 +215,7 @@ mod servers {
         let names = parts(SLOTS);
         let key = |slot: u32| names[slot as usize + 1].as_str();
         match step {
-            Step::Ask(ask) => {
+            Step::Ask(ask, latest) => {
                 let names: Vec<&str> = names.iter().map(Name::as_str).collect();
                 // All slots, so that none of them is about to expire.
                 bench.settled(&names);
@@ -218,6 +224,10 @@ mod servers {
                 let clock = bench.clock_us();
                 let base = seat.map_or(clock, |seat| seat.ballot.get());
                 let ballot = Ballot::new(base.saturating_add_signed(by));
+                let ask = &Ask {
+                    not_after_us: latest.map(|by| clock.saturating_add_signed(by)),
+                    ..ask.clone()
+                };
                 let request = request(ask, ballot, |shown| bench.ticket(shown));
                 let claimed: Vec<&str> = request.claims.iter().map(|c| c.name.as_str()).collect();
                 let mut entries = bench.settled(&claimed);
@@ -235,6 +245,7 @@ mod servers {
                 let until = bench.clock_us() + ms * 1000;
                 bench.wait_until(until);
             }
+            Step::Birth(left_ms) => bench.birth(*left_ms),
         }
         Ok(())
     }
@@ -267,6 +278,30 @@ mod servers {
     #[test]
     fn valkey_agrees_with_the_ledger_on_slots() {
         lua_agrees_with_the_ledger(Flavor::Valkey);
+    }
+
+    fn lua_agrees_with_the_ledger_behind_a_failover(flavor: Flavor) {
+        let step = prop_oneof![
+            6 => any_step(),
+            6 => (any_ask(), any_latest()).prop_map(|(ask, latest)| Step::Ask(ask, latest)),
+            1 => any_birth().prop_map(Step::Birth),
+        ];
+        let histories = proptest::collection::vec(step, 1..30);
+        let names = parts(SLOTS);
+        let names: Vec<&str> = names.iter().map(Name::as_str).collect();
+        let seen = ["granted", "quarantined", "late", "restored"];
+        let bench = Bench::of_one_endpoint(flavor);
+        play_on(bench, 80, &histories, &names, take, &seen);
+    }
+
+    #[test]
+    fn redis_agrees_with_the_ledger_on_slots_behind_a_failover() {
+        lua_agrees_with_the_ledger_behind_a_failover(Flavor::Redis);
+    }
+
+    #[test]
+    fn valkey_agrees_with_the_ledger_on_slots_behind_a_failover() {
+        lua_agrees_with_the_ledger_behind_a_failover(Flavor::Valkey);
     }
 }
 

@@ -26,6 +26,7 @@ mod jumps;
 mod keep;
 mod kinds;
 mod latch;
+mod list;
 mod log;
 mod observation;
 mod overlap;

@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use ringfence::{AcquireError, Lost, Owner, ReleaseError};
+use ringfence::{AcquireError, ConfigError, Lost, Owner, ReleaseError};
 use ringfence_core::message::Op;
 
 use crate::bench::{Bench, at_once, idle, ms, poll_once, waits};
@@ -309,7 +309,8 @@ async fn a_downgraded_guard_may_be_released_before_the_others() {
 async fn when_all_guards_of_an_owner_downgrade_they_hold_one_share() {
     let bench = Bench::new(3).await;
     let (locks, other) = (bench.client().await, bench.client().await);
-    let lock = locks.mutex("x").owner(&Owner::new());
+    let owner = Owner::new();
+    let lock = locks.mutex("x").owner(&owner);
     let (one, two) = (
         at_once(lock.lock()).await.unwrap(),
         at_once(lock.lock()).await.unwrap(),
@@ -320,10 +321,21 @@ async fn when_all_guards_of_an_owner_downgrade_they_hold_one_share() {
     drop(beside);
     drop(one);
     assert_eq!((two.check(), bench.holding("x")), (Ok(()), 3));
+    // A shared hold does not become exclusive again: the owner would wait for itself.
+    let refused = at_once(lock.lock()).await.unwrap_err();
     assert!(
-        at_once(lock.try_lock()).await.is_err(),
-        "a shared hold does not become exclusive again"
+        matches!(
+            refused,
+            AcquireError::Invalid(ConfigError::OwnerOverlap { .. })
+        ),
+        "{refused:?}"
     );
+    let both = locks.multi(["x", "y"]).owner(&owner);
+    assert!(at_once(both.lock()).await.is_err());
+    at_once(at_once(locks.rw_lock("x").read()).await.unwrap().release())
+        .await
+        .unwrap();
     drop(two);
+    drop(at_once(lock.lock()).await.unwrap());
     assert_eq!(bench.holding("x"), 0);
 }

@@ -35,7 +35,7 @@ pub(super) fn name(seen: &NameInspection) -> Value {
     })
 }
 
-fn kind(kind: HolderKind) -> &'static str {
+pub(in super::super) fn kind(kind: HolderKind) -> &'static str {
     match kind {
         HolderKind::Exclusive => "exclusive",
         HolderKind::Shared => "shared",
@@ -43,7 +43,7 @@ fn kind(kind: HolderKind) -> &'static str {
     }
 }
 
-fn holder(holder: &HolderInspection) -> Value {
+pub(in super::super) fn holder(holder: &HolderInspection) -> Value {
     json!({
         "label": holder.label,
         "id": holder.id,
@@ -53,11 +53,11 @@ fn holder(holder: &HolderInspection) -> Value {
     })
 }
 
-fn waiter(waiter: &WaiterInspection) -> Value {
+pub(in super::super) fn waiter(waiter: &WaiterInspection) -> Value {
     json!({"id": waiter.id, "waited_ms": millis(waiter.waited), "shared": waiter.shared})
 }
 
-fn semaphore(seen: &SemaphoreInspection) -> Value {
+pub(in super::super) fn semaphore(seen: &SemaphoreInspection) -> Value {
     let slots = (0_u32..).zip(&seen.slots).map(|(number, slot)| {
         let mut value = slot.holders.first().map_or_else(|| json!({}), holder);
         value["slot"] = number.into();
@@ -73,7 +73,7 @@ fn semaphore(seen: &SemaphoreInspection) -> Value {
     })
 }
 
-fn latch(seen: &LatchInspection) -> Value {
+pub(in super::super) fn latch(seen: &LatchInspection) -> Value {
     json!({
         "arrived": seen.arrived,
         "parties": seen.parties,

@@ -24,7 +24,7 @@ fn removed(holders: u64) -> Answer {
 
 impl TestNode {
     /// Breaks `x` up to `up_to`.
-    fn break_x(&mut self, up_to: Ballot) -> Answer {
+    pub(super) fn break_x(&mut self, up_to: Ballot) -> Answer {
         let ballot = self.next_ballot(&["x"]);
         self.ask(DAVE, Op::Break(breaking(ballot, up_to)))
     }

@@ -9,6 +9,7 @@ mod fence;
 mod invariants;
 mod keep;
 mod latch;
+mod list;
 mod order;
 mod passing;
 mod plain;

@@ -27,6 +27,8 @@ const WAKE_PAUSE_MAX: Duration = Duration::from_millis(100);
 const WAKES_FORGOTTEN_AFTER: Duration = Duration::from_secs(1);
 /// The limit of stale rounds in a row after fruitless wakes.
 const STALE_ROUNDS_FRUITLESS: u32 = 2;
+/// After this many stale rounds in a row, clocks that look too far apart are reported.
+const STALE_ROUNDS_APART: u32 = 3;
 /// How often a waiting caller checks a quarantine: an operator may end it with `init`.
 const QUARANTINE_POLL_MAX: Duration = Duration::from_secs(1);
 
@@ -57,7 +59,7 @@ impl Acquisition {
                 self.after_stale(attempt, cluster, now)
             }
             Loss::NoQuorum => self.after_no_quorum(attempt, now),
-            Loss::Stale | Loss::Skewed if self.stale_in_a_row < self.stale_rounds_max() => {
+            Loss::Stale | Loss::Skewed if self.tries_higher_ballot(cluster, now) => {
                 self.after_stale(attempt, cluster, now)
             }
             Loss::Late => self.after_lost(attempt, cluster, FailureKind::Expired, now),
@@ -113,9 +115,7 @@ impl Acquisition {
     /// second time in a row on add jitter, or two clients outbid each other for ever.
     fn after_stale(&mut self, attempt: &Attempt, cluster: &Cluster, now: Timestamp) -> Next {
         self.stale_in_a_row += 1;
-        // Compare the clocks only: a floor that is out of reach now comes into reach soon.
-        let apart = cluster.most_in_reach(now) < quorum(self.terms.nodes);
-        if apart && self.stale_in_a_row > 2 {
+        if self.stale_in_a_row >= STALE_ROUNDS_APART && self.are_clocks_apart(cluster, now) {
             return self.give_up(attempt, FailureKind::ClocksApart);
         }
         let pause = if self.stale_in_a_row > 1 {
@@ -129,6 +129,18 @@ impl Acquisition {
             wake_at: now,
             stays: true,
         }
+    }
+
+    /// Whether another ballot is tried at once. If the clocks are apart, fruitless wakes do not
+    /// end the rounds before the caller learns it: the end of a hold would not help.
+    fn tries_higher_ballot(&self, cluster: &Cluster, now: Timestamp) -> bool {
+        self.stale_in_a_row < self.stale_rounds_max()
+            || self.stale_in_a_row < STALE_ROUNDS_APART && self.are_clocks_apart(cluster, now)
+    }
+
+    /// Compares the clocks only: a floor that is out of reach now comes into reach soon.
+    fn are_clocks_apart(&self, cluster: &Cluster, now: Timestamp) -> bool {
+        cluster.most_in_reach(now) < quorum(self.terms.nodes)
     }
 
     /// From when on a wake may start the next attempt, after one that was lost at `now`.

@@ -79,6 +79,7 @@ impl Cluster {
     ///
     /// The validity that is left is taken when the answer is read, not when the request was sent: a
     /// request may wait for a new connection, and the promotion may be later than its beginning.
+    /// This is the stricter of the two: what is left when the answer is read was left before.
     pub fn discount_extension(
         &self,
         node: usize,

@@ -54,6 +54,17 @@ impl Way {
         attempt
     }
 
+    /// One attempt that `servers` answer at once. Returns what follows.
+    pub(super) fn round_on(&mut self, servers: &mut [Server]) -> Next {
+        let mut attempt = self.begin();
+        for (node, server) in servers.iter_mut().enumerate() {
+            let outcome = server.ask(self.now, attempt.token(), acquire(attempt.ballot()));
+            self.cluster.observe(node, &outcome, self.now, self.now);
+            attempt.handle_reply(node, outcome, None, self.now);
+        }
+        self.acquisition.conclude(&attempt, &self.cluster, self.now)
+    }
+
     /// One attempt that every node answers with `outcomes` after `ROUND`; `None`: the node does not
     /// answer. Returns what follows.
     pub(super) fn round(&mut self, outcomes: &[Option<Outcome>]) -> Next {
@@ -307,13 +318,7 @@ fn clocks_too_far_apart_are_reported() {
     let mut way = Way::new(for_ever(3));
     way.cluster = connected(&servers, at(0));
     for round in 1..=3 {
-        let mut attempt = way.begin();
-        for (node, server) in servers.iter_mut().enumerate() {
-            let outcome = server.ask(way.now, attempt.token(), acquire(attempt.ballot()));
-            way.cluster.observe(node, &outcome, way.now, way.now);
-            attempt.handle_reply(node, outcome, None, way.now);
-        }
-        match way.acquisition.conclude(&attempt, &way.cluster, way.now) {
+        match way.round_on(&mut servers) {
             Next::Retry { at, .. } => way.now = at,
             Next::GiveUp(failure) => {
                 assert_eq!(failure.kind, FailureKind::ClocksApart);

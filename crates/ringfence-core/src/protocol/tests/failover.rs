@@ -151,6 +151,11 @@ fn a_vote_counts_only_if_the_sentinels_confirmed_it_lately_under_its_epoch() {
             expected,
             "{epoch} {asked_at:?}"
         );
+        // An extend needs the confirmation as an acquire does.
+        let extended = answered(Answer::Extended, old);
+        let held_until = Some(t0 + OVERLAP * 2);
+        let discount = cluster.discount_extension(0, &extended, t0, t0, held_until);
+        assert_eq!(discount, expected, "{epoch} {asked_at:?}");
     }
     // An answer that was delayed does not replace a later one.
     let confirmation = |epoch, asked_at| Confirmation { epoch, asked_at };

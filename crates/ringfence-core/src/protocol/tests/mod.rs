@@ -20,6 +20,7 @@ mod patience;
 mod quarantine;
 mod reach;
 mod release;
+mod scan;
 mod slots;
 mod undo;
 mod validity;

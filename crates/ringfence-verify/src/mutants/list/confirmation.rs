@@ -77,4 +77,16 @@ mutants! {
             ".is_some_and(|last| last.asked_at > answer.asked_at)",
             ".is_some_and(|last| last.asked_at > answer.asked_at
                  && !mutant!(OldSentinelAnswerReplaces))");
+
+    /// Two servers on one host are different addresses.
+    AddressPortIgnored:
+        edit(CONFIRMATION, "is_same",
+            "self.port == other.port && same_host",
+            "(self.port == other.port || mutant!(AddressPortIgnored)) && same_host");
+
+    /// A name and its IP are one address.
+    AddressByTextOnly:
+        edit(CONFIRMATION, "is_same",
+            "|| self.ips.iter().any(|ip| other.ips.contains(ip));",
+            "|| self.ips.iter().any(|ip| other.ips.contains(ip)) && !mutant!(AddressByTextOnly);");
 }

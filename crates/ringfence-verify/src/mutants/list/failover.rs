@@ -9,6 +9,8 @@ const ATTEMPT: &str = "crates/ringfence-core/src/protocol/attempt.rs";
 const CLUSTER: &str = "crates/ringfence-core/src/protocol/cluster.rs";
 const EXTENSION: &str = "crates/ringfence-core/src/protocol/extension.rs";
 const FAILOVER: &str = "crates/ringfence-core/src/protocol/cluster/failover.rs";
+const HOLD: &str = "crates/ringfence-core/src/protocol/hold/mod.rs";
+const LEDGER: &str = "crates/ringfence-core/src/ledger/mod.rs";
 const RESTORE: &str = "crates/ringfence-core/src/ledger/restore.rs";
 const SLOTS: &str = "crates/ringfence-core/src/ledger/slots.rs";
 
@@ -28,13 +30,14 @@ const CARRIED: Edit = edit(FAILOVER, "is_carried",
          || mutant!(CarriedWithLittleValidity) && deadline.since(now) >= overlap / 2
          || mutant!(CarriedFromBirth)");
 
-/// Shared by RestoreReplacesOutsideQuarantine, RestoreReplacesNewer.
+/// Shared by RestoreReplacesOutsideQuarantine, RestoreReplacesNewer, RestoreReplacesForeign.
 #[rustfmt::skip]
 const OUTDATED: Edit = edit(RESTORE, "restore",
     "quarantined && !entry.is_held_by(token) && seat.is_some_and(|seat| seat.ballot < ballot)",
     "(quarantined || mutant!(RestoreReplacesOutsideQuarantine))
          && !entry.is_held_by(token)
-         && seat.is_some_and(|seat| seat.ballot < ballot || mutant!(RestoreReplacesNewer))");
+         && (seat.is_some_and(|seat| seat.ballot < ballot || mutant!(RestoreReplacesNewer))
+             || mutant!(RestoreReplacesForeign) && entry.seat().is_none())");
 
 mutants! {
     /// A vote counts only if the Sentinels confirmed it at most X before the round began.
@@ -131,6 +134,43 @@ mutants! {
 
     /// A restore replaces only a holder with a lower ballot.
     RestoreReplacesNewer: OUTDATED;
+
+    /// A restore never replaces a value without a ballot.
+    RestoreReplacesForeign: OUTDATED;
+
+    /// Neither a receipt nor a plain lock is carried through a failover.
+    ReceiptCarried:
+        edit(HOLD, "carried_until",
+            "let carried = !self.of_receipt && self.kind.has_record();",
+            "let carried = !self.of_receipt && self.kind.has_record() || mutant!(ReceiptCarried);");
+
+    /// The Sentinels must confirm extends and restores, not only acquires.
+    ExtendUnconfirmed:
+        edit(FAILOVER, "discount_extension",
+            "let discount = self.discount(node, reply.standing, t0, now);",
+            "let discount = self.discount(node, reply.standing, t0, now)
+                 .filter(|why| *why != Discount::Unconfirmed || !mutant!(ExtendUnconfirmed));");
+
+    /// An acquire carries the latest time at which the node may execute it.
+    AcquireWithoutLatestTime:
+        edit(FAILOVER, "reply_by",
+            "let offset_us = self.nodes[0].offset_low_us.filter(|_| lone);",
+            "let offset_us = self.nodes[0].offset_low_us
+                 .filter(|_| lone && !mutant!(AcquireWithoutLatestTime));");
+
+    /// In the quarantine the node enters the ticket of a waiter.
+    QuarantineForgetsTicket:
+        edit(ACQUIRE, "acquire",
+            "enter(rules, now, entries, params.claims, params.token, ticket);",
+            "if !(mutant!(QuarantineForgetsTicket) && rules.quarantine_left_ms(now).is_some()) {
+                 enter(rules, now, entries, params.claims, params.token, ticket);
+             }");
+
+    /// The quarantine of a single server with a failover behind it counts from its birth.
+    IncarnationGrantsAtOnce:
+        edit(LEDGER, "of_incarnation",
+            "grants_from_us: match alone && born_us != 0 {",
+            "grants_from_us: match alone && born_us != 0 && !mutant!(IncarnationGrantsAtOnce) {");
 
     /// Clocks are compared anew after a birth.
     ClockKeptAcrossBirth:

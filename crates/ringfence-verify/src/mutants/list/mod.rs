@@ -38,6 +38,7 @@ mod scripts;
 mod scripts_births;
 mod scripts_bundles;
 mod scripts_data;
+mod scripts_failover;
 
 use entry::edit;
 pub use entry::{Edit, Mutant, RunsOn};
@@ -60,6 +61,7 @@ pub fn all() -> Vec<&'static Mutant> {
         scripts::MUTANTS,
         scripts_bundles::MUTANTS,
         scripts_births::MUTANTS,
+        scripts_failover::MUTANTS,
         scripts_data::MUTANTS,
     ];
     parts.into_iter().flatten().collect()

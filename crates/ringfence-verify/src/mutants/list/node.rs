@@ -9,6 +9,7 @@ const RESP: &str = "crates/ringfence/src/node/redis/transport/resp.rs";
 const HANDSHAKE: &str = "crates/ringfence/src/node/redis/handshake/mod.rs";
 const SERVER: &str = "crates/ringfence/src/node/redis/handshake/server.rs";
 const SESSION: &str = "crates/ringfence/src/node/redis/session.rs";
+const SERVER_WATCH: &str = "crates/ringfence/src/node/redis/session/server_watch.rs";
 const CONNECTION: &str = "crates/ringfence/src/node/redis/transport/connection.rs";
 const NODE_ROW: &str = "crates/ringfence/src/node/sqlite/node_row.rs";
 const SYNC: &str = "crates/ringfence/src/node/sqlite/sync.rs";
@@ -112,13 +113,13 @@ mutants! {
 
     /// Scripts compare the replication id if the last check of the server is older than a second.
     UnseenNotCompared:
-        edit(SESSION, "is_unseen",
+        edit(SERVER_WATCH, "is_unseen",
             "now >= self.seen + LOOK_INTERVAL",
             "now >= self.seen + LOOK_INTERVAL && !mutant!(UnseenNotCompared)");
 
     /// A server is checked once a second while locks are held or wanted there.
     NeverLookedAt:
-        edit(SESSION, "is_on",
+        edit(SERVER_WATCH, "is_on",
             "self.held > 0 || self.wanted.is_some()",
             "(self.held > 0 || self.wanted.is_some()) && !mutant!(NeverLookedAt)");
 

@@ -61,6 +61,13 @@ mutants! {
             "if values[marks + i] then",
             "if false then");
 
+    /// In a batch a record lives longer than the key that it describes.
+    LuaBundleKeyOutlivesRecord:
+        edit(FAST_BUNDLE, "",
+            "kept = tonumber(ttl) > tonumber(retention) and ends
+               or string.format('%.0f', now_ms + retention),",
+            "kept = string.format('%.0f', now_ms + retention),");
+
     /// In a batch a final release closes its ballot if something may still arrive.
     LuaBundleNeverCloses:
         edit(FAST_BUNDLE, "",

@@ -150,6 +150,30 @@ pub enum FaultAction {
         /// How the node's address moves back to it, if it was moved.
         moved: Moved,
     },
+    /// The Sentinels promote the server of the group that is not the master.
+    FailOver {
+        /// After which time each Sentinel learns of it.
+        learn: Vec<Duration>,
+    },
+    /// The former master becomes a replica of the one that the Sentinels promoted.
+    DemoteFormer {
+        /// How long a write takes to arrive.
+        lag: Duration,
+    },
+    /// A Sentinel names the first master, whatever it knows.
+    Lie {
+        /// The Sentinel.
+        sentinel: usize,
+        /// How long it lasts.
+        lasts: Duration,
+    },
+    /// `SENTINEL RESET`: a Sentinel knows no other Sentinels.
+    ResetSentinel {
+        /// The Sentinel.
+        sentinel: usize,
+        /// How long it lasts.
+        lasts: Duration,
+    },
     /// A node's address leads to another node's server, which then answers under two addresses.
     Repoint {
         /// The node whose address is wrong.

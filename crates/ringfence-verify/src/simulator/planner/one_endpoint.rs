@@ -35,7 +35,7 @@ pub fn one_endpoint(seed: u64) -> Plan {
     let nodes = vec![node];
     let clients = clients(random, clocks);
     let mut steps = steps(random, clients.len(), ttl_ms);
-    steps.iter_mut().for_each(only_carried);
+    steps.iter_mut().for_each(|step| fit(step, &group));
     let span = Duration::from_millis(random.between(500, 12_000));
     let mut faults = FaultDrawer {
         random,
@@ -62,12 +62,13 @@ pub fn one_endpoint(seed: u64) -> Plan {
         clients,
         steps,
         faults,
+        sentinels: None,
         healed: last + Duration::from_secs(2),
     }
 }
 
 /// A quarantine that just covers the longest lease and a former master.
-fn group(random: &mut Random, ttl: Duration) -> Group {
+pub(super) fn group(random: &mut Random, ttl: Duration) -> Group {
     let window = Duration::from_millis(random.pick(&[100, 500]));
     let stale_master = Duration::from_millis(random.pick(&[50, 300, 1_000]));
     let reply_within = Duration::from_millis(random.pick(&[50, 200]));
@@ -82,14 +83,21 @@ fn group(random: &mut Random, ttl: Duration) -> Group {
     }
 }
 
-/// Only kinds that are carried through a failover. The calls of a plain lock carry no birth record,
-/// so a failover on an open connection would not be noticed; and a failover ends every latch. A lock
-/// that is kept from others after its release may be lost, or found again, in a failover.
-fn only_carried(step: &mut Step) {
-    step.at_least = Duration::ZERO;
-    if let Want::Plain(name) | Want::Arrive(name, ..) | Want::Await(name, ..) = &step.want {
+/// No plain locks: their calls carry no birth record, so without Sentinels a failover on an open
+/// connection would not be noticed. And no lock is kept from others for longer than a quarantine
+/// allows ([`keep_within`]).
+fn fit(step: &mut Step, group: &Group) {
+    keep_within(step, group);
+    if let Want::Plain(name) = &step.want {
         step.want = Want::Mutex(name.clone());
     }
+}
+
+/// A lock is kept from others after its release for no longer than the quarantine allows: a longer
+/// time may be lost with a release that was not replicated.
+pub(super) fn keep_within(step: &mut Step, group: &Group) {
+    let longest = group.quarantine.saturating_sub(group.stale_master) * 98 / 100;
+    step.at_least = step.at_least.min(longest);
 }
 
 /// A replica is attached; then it and the former master take turns.

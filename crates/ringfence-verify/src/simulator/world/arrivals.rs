@@ -30,7 +30,11 @@ impl World<'_> {
         };
         let route = (client, node, connection);
         let known = self.routes.get(&route).copied();
-        let server = known.unwrap_or(self.addresses[node]);
+        let named = match message {
+            ClientMessage::Probe { to } | ClientMessage::Join { to, .. } => *to,
+            ClientMessage::Call { .. } => None,
+        };
+        let server = known.or(named).unwrap_or(self.addresses[node]);
         let host = &mut self.servers[server];
         if !host.server.up {
             return self.answer(client, node, connection, number, ServerMessage::Closed);
@@ -69,24 +73,26 @@ impl World<'_> {
                 let request = Arc::clone(request);
                 self.execute(client, server, &request, known, *unchecked)
             }
-            ClientMessage::Probe | ClientMessage::Join => {
+            ClientMessage::Probe { .. } | ClientMessage::Join { .. } => {
                 self.routes.insert(route, server);
-                self.handshake(server, matches!(message, ClientMessage::Join))
+                self.handshake(server, message)
             }
         };
         self.answer(client, node, connection, number, message);
     }
 
     /// The reply to a handshake, after a `join` if it is one. A replica refuses all clients.
-    fn handshake(&mut self, server: usize, join: bool) -> ServerMessage {
+    fn handshake(&mut self, server: usize, message: &ClientMessage) -> ServerMessage {
         let has_replicas = self.replica_of(server).is_some();
         let at = &mut self.servers[server].server;
         at.catch_up(self.now);
-        let born = match join {
-            true => at.join(self.now, has_replicas),
-            false => at.born().cloned(),
+        let (joins, born) = match *message {
+            ClientMessage::Join { epoch, seen, .. } => {
+                (true, at.join(self.now, has_replicas, epoch, seen))
+            }
+            _ => (false, at.born().cloned()),
         };
-        if at.follows().is_some() || join && born.is_none() {
+        if at.follows().is_some() || joins && born.is_none() {
             return ServerMessage::Closed;
         }
         let message = ServerMessage::Facts(ServerFacts {
@@ -186,6 +192,16 @@ impl World<'_> {
         }
     }
 
+    /// The path of the network from the server of a connection. With Sentinels each server has its
+    /// own.
+    fn path_from(&self, client: usize, node: usize, connection: u64) -> usize {
+        let server = self.routes.get(&(client, node, connection));
+        match self.sentinels.is_some() {
+            true => server.copied().unwrap_or(self.addresses[node]),
+            false => node,
+        }
+    }
+
     pub(super) fn answer(
         &mut self,
         client: usize,
@@ -194,7 +210,8 @@ impl World<'_> {
         number: u64,
         message: ServerMessage,
     ) {
-        if let Some(at) = self.network.back(client, node, connection, self.now) {
+        let path = self.path_from(client, node, connection);
+        if let Some(at) = self.network.back(client, path, connection, self.now) {
             let happening = Happening::Answered {
                 client,
                 node,

@@ -37,6 +37,9 @@ impl World<'_> {
                     return;
                 }
             }
+            Happening::Says { index, answer, .. } => {
+                client.links[0].handle_sentinel(index, answer, shows);
+            }
             Happening::Rings { node, alarm, .. } => client.links[node].ring(alarm, shows),
             Happening::Visited { value, answer, .. } => {
                 // The caller may no longer wait for it.
@@ -106,7 +109,8 @@ impl World<'_> {
     /// Does what a link wants, at `stalled` after now.
     fn send_from(&mut self, client: usize, node: usize, stalled: u64) {
         let out = std::mem::take(&mut self.clients[client].links[node].out);
-        let connection = self.clients[client].links[node].connection;
+        let link = &self.clients[client].links[node];
+        let (connection, path) = (link.connection, link.target.unwrap_or(node));
         let now = self.now + stalled;
         for out in out {
             match out {
@@ -118,6 +122,11 @@ impl World<'_> {
                     };
                     self.schedule(now + after, happening);
                 }
+                Out::Question {
+                    index,
+                    sentinel,
+                    asked_at,
+                } => self.send_question(client, (index, sentinel), asked_at, now),
                 Out::Send { number, message } => {
                     self.trace_line(|| {
                         format!(
@@ -125,7 +134,7 @@ impl World<'_> {
                             shown(&message)
                         )
                     });
-                    let route = self.network.there(client, node, connection, now);
+                    let route = self.network.there(client, path, connection, now);
                     for at in route {
                         let happening = Happening::Arrives {
                             client,
@@ -146,6 +155,6 @@ impl World<'_> {
 fn shown(message: &ClientMessage) -> String {
     match message {
         ClientMessage::Call { request, .. } => format!("{:?} {:?}", request.token, request.op),
-        ClientMessage::Probe | ClientMessage::Join => format!("{message:?}"),
+        ClientMessage::Probe { .. } | ClientMessage::Join { .. } => format!("{message:?}"),
     }
 }

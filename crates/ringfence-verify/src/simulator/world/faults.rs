@@ -51,6 +51,12 @@ impl World<'_> {
             | FaultAction::Demote { .. }
             | FaultAction::FailBack { .. }
             | FaultAction::Repoint { .. } => self.role_fault(&what),
+            FaultAction::FailOver { learn } => self.fail_over(&learn),
+            FaultAction::DemoteFormer { lag } => self.demote_former(nanos(lag)),
+            FaultAction::Lie { sentinel, lasts } => self.lie(sentinel, nanos(lasts)),
+            FaultAction::ResetSentinel { sentinel, lasts } => {
+                self.reset_sentinel(sentinel, nanos(lasts));
+            }
         }
     }
 

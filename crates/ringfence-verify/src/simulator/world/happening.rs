@@ -1,5 +1,7 @@
 //! Everything that can happen in the world, each at its time.
 
+use ringfence_core::protocol::SentinelAnswer;
+use ringfence_core::time::Timestamp;
 use tokio::sync::oneshot;
 
 use crate::simulator::link::{Alarm, ClientMessage, ServerMessage};
@@ -43,6 +45,24 @@ pub(in crate::simulator) enum Happening {
         client: usize,
         value: Option<u64>,
         answer: oneshot::Sender<Option<u64>>,
+    },
+    /// A question of a client arrives at a Sentinel, which has this index in the client's list.
+    Asks {
+        client: usize,
+        index: usize,
+        sentinel: usize,
+        asked_at: Timestamp,
+    },
+    /// The answer of a Sentinel arrives.
+    Says {
+        client: usize,
+        index: usize,
+        answer: SentinelAnswer,
+    },
+    /// A Sentinel learns of a failover: the server and the epoch.
+    Learns {
+        sentinel: usize,
+        named: (usize, u64),
     },
     Fault(usize),
     /// A node's clock is set, as part of a fault.

@@ -7,6 +7,7 @@ mod clients;
 mod faults;
 mod happening;
 mod roles;
+mod sentinels;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -18,6 +19,7 @@ use crate::history::{Event, History, What};
 
 pub(super) use happening::Happening;
 pub use roles::Changes;
+use sentinels::Sentinels;
 
 use super::client::Client;
 use super::dial::Dial;
@@ -79,6 +81,7 @@ struct World<'a> {
     /// Nodes whose own server was promoted again.
     failed_back: BTreeSet<usize>,
     changes: Changes,
+    sentinels: Option<Sentinels>,
 }
 
 /// A server, and what waits for it.
@@ -122,6 +125,7 @@ impl<'a> World<'a> {
             prompt: parts.steps.iter().all(|&at| !plan.steps[at].lingers()),
             failed_back: BTreeSet::new(),
             changes: Changes::default(),
+            sentinels: Sentinels::new(plan),
             witness,
             plan,
         };
@@ -158,6 +162,9 @@ impl<'a> World<'a> {
             self.now = at;
             self.happen(happening);
         }
+        // A client that was stalled during its work, and is done, is ahead of the world's time.
+        let ahead = self.clients.iter().map(|client| client.outbox.now()).max();
+        self.now = self.now.max(ahead.unwrap_or_default());
         if self.clients.iter().all(|client| !client.is_alive()) {
             self.look_for_remains();
         }
@@ -196,7 +203,15 @@ impl<'a> World<'a> {
             Happening::Answered { client, .. }
             | Happening::Rings { client, .. }
             | Happening::Due { client, .. }
+            | Happening::Says { client, .. }
             | Happening::Visited { client, .. } => self.reach(client, happening),
+            Happening::Asks {
+                client,
+                index,
+                sentinel,
+                asked_at,
+            } => self.answer_question(client, (index, sentinel), asked_at),
+            Happening::Learns { sentinel, named } => self.learn(sentinel, named),
             Happening::Visits {
                 client,
                 resource,
@@ -261,7 +276,8 @@ fn servers(plan: &Plan) -> Vec<Host> {
     let servers = nodes.map(|(number, node)| {
         let shows = (EPOCH.as_nanos() as u64).saturating_add_signed(node.ahead_us * 1_000);
         let dial = Dial::new(shows, node.rate);
-        let mut server = Server::new(number, dial, node.durable, plan.group);
+        let epoch = plan.sentinels.as_ref().map(|_| 1);
+        let mut server = Server::new(number, dial, node.durable, plan.group, epoch);
         if number >= plan.nodes.len() {
             // A standby, which is started when it is attached.
             server.forget();

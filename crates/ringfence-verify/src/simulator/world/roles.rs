@@ -18,6 +18,8 @@ pub struct Changes {
     pub attached: u64,
     /// Standbys that were promoted.
     pub promoted: u64,
+    /// Of these, servers that were still masters.
+    pub promoted_masters: u64,
     /// Masters that were made replicas.
     pub demoted: u64,
     /// Former masters that were promoted again.
@@ -30,6 +32,7 @@ impl Changes {
     pub(in crate::simulator) fn add(&mut self, other: &Self) {
         self.attached += other.attached;
         self.promoted += other.promoted;
+        self.promoted_masters += other.promoted_masters;
         self.demoted += other.demoted;
         self.failed_back += other.failed_back;
         self.repointed += other.repointed;
@@ -57,7 +60,7 @@ impl World<'_> {
         self.addresses.len() + node
     }
 
-    fn is_master(&self, server: usize) -> bool {
+    pub(super) fn is_master(&self, server: usize) -> bool {
         self.servers[server].server.follows().is_none()
     }
 
@@ -81,7 +84,7 @@ impl World<'_> {
     }
 
     /// Makes `replica` follow `master`.
-    fn follow(&mut self, replica: usize, master: usize, lag: u64) {
+    pub(super) fn follow(&mut self, replica: usize, master: usize, lag: u64) {
         let first = self.servers[master].server.attach();
         let replica = &mut self.servers[replica].server;
         replica.follow(master, lag, first, self.now);
@@ -208,6 +211,9 @@ impl World<'_> {
     /// After the last fault every address leads to a master, and every connection where its address
     /// leads.
     pub(super) fn settle_roles(&mut self) {
+        if self.sentinels.is_some() {
+            return self.settle_sentinels();
+        }
         for node in 0..self.addresses.len() {
             let standby = self.standby_of(node);
             match self.addresses[node] {

@@ -75,7 +75,7 @@ pub(super) fn view(
 
 /// The semaphore `name`, if it is in use. `admission` is what the nodes have of its admission
 /// record, `slots` are all slots that a semaphore can have.
-pub(super) fn semaphore(
+pub(in crate::client) fn semaphore(
     name: String,
     admission: &Inspection,
     mut slots: Vec<Inspection>,
@@ -100,7 +100,7 @@ pub(super) fn semaphore(
 }
 
 /// The latch, if it is in use. `latch` is what the nodes have of its key.
-pub(super) fn latch(latch: &Inspection) -> Option<LatchInspection> {
+pub(in crate::client) fn latch(latch: &Inspection) -> Option<LatchInspection> {
     let quorum = quorum(latch.nodes.len());
     let answered = answered(&latch.nodes);
     let known = || {

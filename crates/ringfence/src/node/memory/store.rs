@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::group::Group;
 use crate::ledger::{self, Entry, Moment, Rules};
-use crate::message::{Reply, Request, Standing, Wake};
+use crate::message::{Op, Reply, Request, Standing, Wake};
 use crate::name::Name;
-use crate::node::embedded::{Store, not_joined, not_new};
+use crate::node::embedded::{Store, list_portion, not_joined, not_new};
 use crate::node::{CallError, Facts, InitMode, NodeClock, Tier};
 
 /// With fewer names than this, lapsed entries are not swept.
@@ -125,8 +125,17 @@ impl MemoryStore {
     }
 }
 
-impl Store for MemoryStore {
-    fn carry_out(&mut self, request: &Request) -> Result<Reply, CallError> {
+impl MemoryStore {
+    /// The first `most` names behind `cursor`.
+    fn names_behind(&self, cursor: &str, most: u32) -> Vec<String> {
+        let names = self.entries.keys().map(Name::as_str);
+        let mut names: Vec<&str> = names.filter(|name| *name > cursor).collect();
+        names.sort_unstable();
+        let first = names.into_iter().take(most as usize);
+        first.map(str::to_owned).collect()
+    }
+
+    fn apply(&mut self, request: &Request) -> Result<Reply, CallError> {
         let now = Moment::of_clock(self.clock.now_us());
         let standing = self.standing(now.clock_us).ok_or_else(not_joined)?;
         let group = self.born.as_ref().map(|born| born.group);
@@ -148,6 +157,21 @@ impl Store for MemoryStore {
             standing,
             answer: outcome.answer,
         })
+    }
+}
+
+impl Store for MemoryStore {
+    fn carry_out(&mut self, request: &Request) -> Result<Reply, CallError> {
+        match &request.op {
+            Op::List(list) => list_portion(
+                self,
+                request,
+                list,
+                |store, cursor, most| Ok(store.names_behind(cursor, most)),
+                Self::apply,
+            ),
+            _ => self.apply(request),
+        }
     }
 
     fn probe(&mut self) -> Result<Facts, CallError> {

@@ -21,7 +21,7 @@ use super::scripts::SCRIPTS;
 use super::session::BatchReplies;
 
 /// The most calls in one bundle, so that one script does not occupy a server for long.
-const BUNDLE_MAX: usize = 32;
+pub(super) const BUNDLE_MAX: usize = 32;
 /// The letter of a release. Those of acquires count up from it.
 const LETTER: u8 = b'0';
 /// The letter of a release that closes its ballot.

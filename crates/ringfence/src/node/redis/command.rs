@@ -6,8 +6,8 @@ use redis::{RedisWrite, ToRedisArgs};
 
 use crate::ledger::{Rules, TICKET_MS};
 use crate::message::{
-    Acquire, AcquireSlot, Break, Downgrade, Extend, Mode, Op, PARTIES_SHOWN, READERS_SHOWN,
-    Release, ReleaseKind, ReleaseSlot, Request, Slots, TICKETS_SHOWN, Ticket,
+    Acquire, AcquireSlot, BREAKS_SHOWN, Break, Downgrade, Extend, List, Mode, Op, PARTIES_SHOWN,
+    READERS_SHOWN, Release, ReleaseKind, ReleaseSlot, Request, Slots, TICKETS_SHOWN, Ticket,
 };
 
 use crate::name::side_key_tag;
@@ -19,6 +19,9 @@ use super::scripts::{SCRIPTS, Script};
 
 /// No further arguments.
 const NOTHING: Option<u8> = None;
+
+/// How many readers, tickets and parties an inspection lists.
+const SHOWN: (usize, usize, usize) = (READERS_SHOWN, TICKETS_SHOWN, PARTIES_SHOWN);
 
 /// How a command names its script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,10 +197,8 @@ pub(super) fn write(
             call.write_tickets(&scripts.attend, words, &op.tickets, out);
         }
         Op::Break(op) => call.write(&scripts.break_hold, break_args(op), out),
-        Op::Inspect => {
-            let shown = (READERS_SHOWN, TICKETS_SHOWN, PARTIES_SHOWN);
-            call.write(&scripts.inspect, shown, out);
-        }
+        Op::Inspect => call.write(&scripts.inspect, SHOWN, out),
+        Op::List(op) => call.write(&scripts.list, list_args(op), out),
         Op::PlainAcquire(op) => {
             write_args(out, ("SET", only_name(request), token));
             write_args(out, ("NX", "PX", ttl(op.ttl_ms)));
@@ -298,6 +299,11 @@ fn break_args(op: &Break) -> impl ToRedisArgs {
     let (foreign, only) = (u8::from(op.foreign), op.only.as_deref().unwrap_or_default());
     let which = (op.ballot.get(), op.up_to.get(), foreign, only, slot);
     (which, op.keep_ms, &*op.by, &*op.reason)
+}
+
+/// The arguments of a list.
+fn list_args(op: &List) -> impl ToRedisArgs {
+    (&*op.cursor, op.pages, u8::from(op.breaks), BREAKS_SHOWN)
 }
 
 /// Which slots are released.

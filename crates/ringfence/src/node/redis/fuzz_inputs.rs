@@ -9,7 +9,7 @@ use crate::Receipt;
 use crate::group::Group;
 use crate::ledger::Rules;
 use crate::message::{
-    Acquire, Answer, Arrive, Attend, Ballot, Break, Claim, Downgrade, Extend, Kind, Mode, Op,
+    Acquire, Answer, Arrive, Attend, Ballot, Break, Claim, Downgrade, Extend, Kind, List, Mode, Op,
     PlainAcquire, PlainExtend, Refresh, RefreshSlots, Release, ReleaseKind, Request, Restore,
     Slots, Ticket, Wake,
 };
@@ -109,6 +109,7 @@ pub fn handshake(bytes: &[u8]) {
             eviction_allowed: !strict,
             said_durable: !strict,
             sentinels: false,
+            never_joins: false,
         };
         if let Ok(server) = Server::read(answers.clone(), &reporter, options) {
             assert!(!server.run_id.is_empty());
@@ -244,10 +245,20 @@ fn operations() -> Vec<Op> {
         }),
         a_break(ballot),
         Op::Inspect,
+        list(false),
+        list(true),
         Op::PlainAcquire(PlainAcquire { ttl_ms }),
         Op::PlainExtend(PlainExtend { ttl_ms }),
         Op::PlainRelease,
     ]
+}
+
+fn list(breaks: bool) -> Op {
+    Op::List(List {
+        cursor: Arc::from("17"),
+        pages: 1,
+        breaks,
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The link to one node, for as long as the node exists: connects, does the handshake, sends the
-//! calls and completes them, and starts again when the connection is lost. All waiting calls go out
-//! as one batch.
+//! calls and completes them, and starts again when the connection is lost.
 
+mod batching;
 mod confirming;
 mod connecting;
 mod flushing;
@@ -13,30 +13,22 @@ use std::time::Duration;
 use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::clock::Clock;
-use crate::message::Op;
-use crate::node::{Call, CallError, Trouble, TroubleKind};
+use crate::node::{CallError, Trouble};
 use crate::time::Timestamp;
 
 use super::bundle;
 use super::command::{Command, ScriptForm};
 use super::detached::DetachedConnection;
-use super::queue::{BATCH_MAX, Control, Work, WorkQueue};
-use super::reply::longest_reply;
+use super::queue::{Control, Work, WorkQueue};
 use super::session::{InFlight, LOOK_INTERVAL, ServerWatch, Session};
 use super::session_maker::SessionMaker;
 use super::transport::backoff::Backoff;
 use super::transport::connection_set::FlushFlag;
-use super::transport::limits::BATCH_MAX_MEMORY;
 
 use self::confirming::Confirming;
 
 /// How often the link checks whether a server has stopped answering.
 const TICK: Duration = Duration::from_millis(100);
-/// How often the link yields to other tasks before it sends a batch, if there are several callers:
-/// once is not enough for callers on another thread.
-const GATHER_YIELDS: usize = 6;
-/// How long the link yields at most.
-const GATHER_MAX: Duration = Duration::from_micros(200);
 
 /// See the module.
 pub(super) struct Link {
@@ -168,15 +160,14 @@ impl Link {
                     }
                 }
                 answers = session.connection.answers() => {
-                    self.land(&mut in_flight, answers, session, &mut pending_end)
-                }
-                work = self.queue.next(), if pending_end.is_none()
-                    && in_flight.has_room() && !self.confirming.is_waiting() =>
-                {
-                    if matches!(work, Some(Work::Call(_))) {
-                        self.gather(&in_flight).await;
+                    let lost = self.land(&mut in_flight, answers, session, &mut pending_end);
+                    if lost.is_none() && pending_end.is_none() {
+                        pending_end = self.refill(&mut in_flight, session, &mut look).await;
                     }
-                    pending_end = self.take(work, &mut in_flight, session, &mut look);
+                    lost
+                }
+                work = self.queue.next(), if pending_end.is_none() && self.may_send(&in_flight) => {
+                    pending_end = self.take(work, &mut in_flight, session, &mut look).await;
                     None
                 }
                 () = self.confirming.news() => {
@@ -203,7 +194,7 @@ impl Link {
     }
 
     /// Takes the next work. Returns how the session ends, if it must.
-    fn take(
+    async fn take(
         &mut self,
         work: Option<Work>,
         in_flight: &mut InFlight,
@@ -223,6 +214,7 @@ impl Link {
                 None
             }
             Some(Work::Call(call)) => {
+                self.gather(in_flight).await;
                 let end = self.send_all(call, in_flight, session, bundle::pack);
                 // After the calls, so that it delays none of them.
                 if self.look(in_flight, session) {
@@ -241,105 +233,6 @@ impl Link {
             self.look_now(in_flight, session, now);
         }
         due
-    }
-
-    /// Yields for a moment, so that other callers can add their calls. Callers that were answered
-    /// by one batch call again as soon as they run, and one batch costs less than many.
-    async fn gather(&self, in_flight: &InFlight) {
-        if in_flight.last_batch_calls <= 1 {
-            return;
-        }
-        let end = self.clock().now() + GATHER_MAX;
-        for _ in 0..GATHER_YIELDS {
-            if self.flush.is_asked() {
-                return;
-            }
-            tokio::task::yield_now().await;
-            if self.clock().now() >= end {
-                return;
-            }
-        }
-    }
-
-    /// Sends `first` and all calls behind it as one batch, grouped into commands by `pack`. Returns
-    /// how the session ends, if it must.
-    fn send_all(
-        &mut self,
-        first: Call,
-        in_flight: &mut InFlight,
-        session: &mut Session,
-        pack: impl FnOnce(Vec<Call>) -> Vec<Command>,
-    ) -> Option<SessionEnd> {
-        let now = self.clock().now();
-        let (mut batch, mut replies) = (Vec::new(), 0);
-        let mut end = None;
-        let mut next = Some(first);
-        while let Some(call) = next.take() {
-            match self.unfit(&call, session, now) {
-                Some(trouble) => {
-                    // Our user may have got the right meanwhile, or another client may have
-                    // written the birth record.
-                    if trouble.kind == TroubleKind::Denied && session.connection.may_only_look() {
-                        end = Some(SessionEnd::Newborn);
-                    }
-                    call.done.complete(Err(CallError::NotSent(trouble)));
-                }
-                None => {
-                    self.watch.note(&call.request, now);
-                    replies += longest_reply(&call.request);
-                    batch.push(call);
-                }
-            }
-            // The connection is dropped if the replies to a batch take more memory than this.
-            if batch.len() < BATCH_MAX && replies < BATCH_MAX_MEMORY / 2 {
-                match self.queue.try_next() {
-                    Some(Work::Call(call)) => next = Some(call),
-                    Some(other) => self.queue.put_back(other),
-                    None => {}
-                }
-            }
-        }
-        if let Ok(membership) = &mut session.membership {
-            membership.compare(self.watch.is_unseen(now), now);
-            // A single call needs no bundle.
-            let commands = match batch.len() {
-                0 | 1 => batch.into_iter().map(Command::Single).collect(),
-                _ => pack(batch),
-            };
-            in_flight.send(
-                commands,
-                &mut session.connection,
-                membership,
-                ScriptForm::Hash,
-                now,
-            );
-        }
-        end
-    }
-
-    /// Why `call` must not be sent, if so.
-    fn unfit(&self, call: &Call, session: &Session, now: Timestamp) -> Option<Trouble> {
-        let reporter = &self.maker.handshake.reporter;
-        let trouble = |kind, what: &str| Some(reporter.trouble(kind, what));
-        if call.expires <= now {
-            trouble(
-                TroubleKind::Timeout,
-                "was not sent the call: it had waited too long",
-            )
-        } else if session.connection.may_only_look() && call.request.op != Op::Inspect {
-            Some(reporter.may_only_look(&call.request))
-        } else if let Err(trouble) = &session.membership {
-            Some(trouble.clone())
-        } else if let Some(trouble) = self.confirming.refusal(&call.request.op) {
-            Some(trouble.clone())
-        } else if call.request.claims.len() != 1 && call.request.op.is_plain() {
-            trouble(
-                TroubleKind::Other,
-                "was not sent the call: a plain lock has exactly one name",
-            )
-        } else {
-            None
-        }
     }
 
     /// Completes the oldest batch, and resends the commands whose script the server did not have.

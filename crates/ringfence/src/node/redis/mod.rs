@@ -74,12 +74,19 @@ impl RedisNode {
     /// Outside a tokio runtime, or if the URL's TLS files cannot be used. An unreachable
     /// server is not an error here: the calls report it.
     pub fn connect(url: RedisUrl, clock: Clock) -> Result<Self, ConnectError> {
-        let prepared = Self::prepare(url, clock)?;
+        let prepared = Self::prepare(url, clock, false)?;
         Ok(start([prepared])?.remove(0))
     }
 
-    fn prepare(url: RedisUrl, clock: Clock) -> Result<PreparedNode, ConnectError> {
-        let options = UrlOptions::of(&url);
+    fn prepare(
+        url: RedisUrl,
+        clock: Clock,
+        never_joins: bool,
+    ) -> Result<PreparedNode, ConnectError> {
+        let options = UrlOptions {
+            never_joins,
+            ..UrlOptions::of(&url)
+        };
         let dial = Dial::url(&url)?;
         let name = url.address.to_string();
         let reporter = Reporter::new(&name, url.user.as_deref(), url.password.as_deref());
@@ -96,17 +103,18 @@ impl RedisNode {
     }
 
     /// The nodes that `urls` name, as [`RedisNode::connect`] makes them, with one task for all
-    /// their connections.
+    /// their connections. If it `never_joins`, nothing is written to them.
     ///
     /// # Errors
     /// As [`RedisNode::connect`].
     pub(crate) fn connect_all(
         urls: Vec<RedisUrl>,
         clock: &Clock,
+        never_joins: bool,
     ) -> Result<Vec<Self>, ConnectError> {
         let prepared = urls
             .into_iter()
-            .map(|url| Self::prepare(url, clock.clone()));
+            .map(|url| Self::prepare(url, clock.clone(), never_joins));
         start(prepared.collect::<Result<Vec<_>, _>>()?)
     }
 

@@ -201,6 +201,11 @@ impl WorkQueue {
         }
     }
 
+    /// How much work has arrived.
+    pub(super) fn len(&self) -> usize {
+        self.held.len + self.arriving.len()
+    }
+
     /// The next work that has already arrived.
     pub(super) fn try_next(&mut self) -> Option<Work> {
         self.next_of_many().or_else(|| {

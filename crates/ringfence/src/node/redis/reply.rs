@@ -1,6 +1,8 @@
 //! Reads the replies of a server. A reply of the wrong shape is an error, since the server may be
 //! broken or hostile.
 
+mod listed;
+mod plain;
 mod view;
 
 use std::sync::Arc;
@@ -43,37 +45,9 @@ pub(super) enum ScriptReply {
 pub(super) fn read(request: &Request, value: Value) -> Result<ScriptReply, MalformedReply> {
     match request.op {
         Op::PlainAcquire { .. } | Op::PlainExtend { .. } | Op::PlainRelease => {
-            read_plain(&request.op, &value).map(|answer| ScriptReply::Answer(answer, None))
+            plain::read(&request.op, &value).map(|answer| ScriptReply::Answer(answer, None))
         }
         _ => read_lock(request, value),
-    }
-}
-
-/// A plain reply does not name the holder, so `Held` has the default one.
-fn read_plain(op: &Op, value: &Value) -> Result<Answer, MalformedReply> {
-    let answer = match value {
-        Value::Okay => Answer::Granted,
-        Value::Nil => Answer::Held(Holder::default()),
-        Value::BulkString(word) => match word.as_slice() {
-            b"extended" => Answer::Extended,
-            b"released" => Answer::Released,
-            b"gone" => Answer::Gone,
-            b"held" => Answer::Held(Holder::default()),
-            _ => return Err(MalformedReply),
-        },
-        _ => return Err(MalformedReply),
-    };
-    let fits = match answer {
-        Answer::Granted => matches!(op, Op::PlainAcquire { .. }),
-        Answer::Extended => matches!(op, Op::PlainExtend { .. }),
-        Answer::Released => matches!(op, Op::PlainRelease),
-        Answer::Gone => !matches!(op, Op::PlainAcquire { .. }),
-        _ => true,
-    };
-    if fits {
-        Ok(answer)
-    } else {
-        Err(MalformedReply)
     }
 }
 
@@ -161,6 +135,7 @@ fn fits(op: &Op, answer: &Answer) -> bool {
         Answer::Arrivals(_) => op.is_of_latch(),
         Answer::Turns(_) => matches!(op, Op::Refresh { .. } | Op::RefreshSlots { .. }),
         Answer::Views(_) => matches!(op, Op::Inspect),
+        Answer::Listed(_) => matches!(op, Op::List(_)),
         // A permit always contains another answer.
         Answer::Permit(_) => false,
     }
@@ -173,7 +148,7 @@ fn acquires(op: &Op) -> bool {
 fn looks(op: &Op) -> bool {
     matches!(
         op,
-        Op::Refresh { .. } | Op::RefreshSlots { .. } | Op::Inspect
+        Op::Refresh { .. } | Op::RefreshSlots { .. } | Op::Inspect | Op::List(_)
     )
 }
 
@@ -185,6 +160,7 @@ pub(crate) fn longest_reply(request: &Request) -> usize {
             memory(1_024 * (256 + 8), 1_024)
         }
         Op::Inspect => request.claims.iter().map(view::longest).sum(),
+        Op::List(_) => listed::longest(),
         // A number for each ticket.
         Op::Refresh(Refresh { tickets }) | Op::RefreshSlots(RefreshSlots { tickets }) => {
             memory(0, tickets.len() as u64 + 16)
@@ -301,6 +277,7 @@ impl Fields {
             }
             b"turns" => Answer::Turns(self.turns(&request.op)?),
             b"arrivals" => Answer::Arrivals(self.arrivals(&request.op)?),
+            b"listed" => Answer::Listed(self.portion(&request.op)?),
             b"views" => {
                 let views = (0..request.claims.len()).map(|claim| self.view(claim));
                 Answer::Views(views.collect::<Result<_, _>>()?)

@@ -1,20 +1,14 @@
 //! One connection after its handshake: the calls in flight over it, and what is known of the
 //! server.
-//!
-//! Between two handshakes an operator may change the server: its role, its replication id, whether
-//! it may evict locks, whether it keeps them over a crash. So the link checks the server once a
-//! second, while clients of ours may hold or want locks there.
+
+mod server_watch;
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use redis::{Pipeline, RedisError, RedisResult, ServerError, Value};
 
 use crate::ledger::Rules;
-use crate::message::{
-    Acquire, AcquireSlot, Answer, Downgrade, Extend, Op, PlainAcquire, PlainExtend, Reply,
-    ReplyStamp, Request, Restore, Standing,
-};
+use crate::message::{Answer, Reply, ReplyStamp, Standing};
 use crate::node::{Call, CallError, Trouble, TroubleKind};
 use crate::time::Timestamp;
 
@@ -24,11 +18,8 @@ use super::reply::{self, MalformedReply, ScriptReply};
 use super::report::{Reporter, is_newborn};
 use super::transport::connection::Connection;
 
-/// How often a server is checked, and how old the last check may be before scripts compare the
-/// replication id themselves.
-pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Waiters refresh their tickets more often than this.
-const WANTED: Duration = Duration::from_secs(2);
+pub(super) use server_watch::{LOOK_INTERVAL, ServerWatch};
+
 /// The most batches in flight. Calls that arrive meanwhile go into one larger batch. The queue of
 /// the crate `redis` (50) never fills, which would let requests overtake each other.
 const BATCHES_MAX: usize = 16;
@@ -120,6 +111,12 @@ pub(super) struct BatchOutcome {
 impl InFlight {
     pub(super) fn is_empty(&self) -> bool {
         self.batches.is_empty()
+    }
+
+    /// How many calls are in flight.
+    pub(super) fn calls(&self) -> usize {
+        let commands = self.batches.iter().flat_map(|batch| &batch.commands);
+        commands.map(|command| command.calls().len()).sum()
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -297,115 +294,6 @@ impl BatchReplies<'_> {
     pub(super) fn malformed(&mut self) -> CallError {
         self.watch.note_unknown();
         CallError::Unknown(self.reporter.garbage())
-    }
-}
-
-/// Decides when one server is to be checked.
-#[derive(Debug)]
-pub(super) struct ServerWatch {
-    /// An upper bound of the holders that we wrote there and did not release.
-    held: u64,
-    /// When the last of their leases ends.
-    held_until: Timestamp,
-    /// Until when a client of ours may want a lock there.
-    wanted: Option<Timestamp>,
-    /// When the last answered check or handshake was sent.
-    seen: Timestamp,
-    /// When the last check was sent.
-    sent: Timestamp,
-    in_flight: bool,
-}
-
-impl ServerWatch {
-    pub(super) fn new() -> Self {
-        Self {
-            held: 0,
-            held_until: Timestamp::ZERO,
-            wanted: None,
-            seen: Timestamp::ZERO,
-            sent: Timestamp::ZERO,
-            in_flight: false,
-        }
-    }
-
-    /// A new session has done its handshake. The server was examined after `sent`.
-    pub(super) fn begin(&mut self, sent: Timestamp) {
-        (self.seen, self.sent, self.in_flight) = (sent, sent, false);
-    }
-
-    /// Notes that `request` is sent at `now`.
-    pub(super) fn note(&mut self, request: &Request, now: Timestamp) {
-        let lease_ms = match &request.op {
-            Op::Acquire(Acquire { ttl_ms, .. })
-            | Op::AcquireSlot(AcquireSlot {
-                acquire: Acquire { ttl_ms, .. },
-                ..
-            })
-            | Op::Extend(Extend { ttl_ms, .. })
-            | Op::Downgrade(Downgrade { ttl_ms, .. })
-            | Op::Restore(Restore { ttl_ms, .. })
-            | Op::PlainAcquire(PlainAcquire { ttl_ms })
-            | Op::PlainExtend(PlainExtend { ttl_ms }) => *ttl_ms,
-            Op::Refresh { .. }
-            | Op::RefreshSlots { .. }
-            | Op::Arrive { .. }
-            | Op::Attend { .. } => {
-                self.wanted = Some(now + WANTED);
-                return;
-            }
-            Op::Release { .. }
-            | Op::ReleaseSlot { .. }
-            | Op::PlainRelease
-            | Op::Break(_)
-            | Op::Inspect => return,
-        };
-        self.held_until = self.held_until.max(now + Duration::from_millis(lease_ms));
-    }
-
-    /// Notes an answer of the server.
-    pub(super) fn note_answer(&mut self, answer: &Answer) {
-        match answer {
-            Answer::Granted | Answer::Restored => self.held += 1,
-            Answer::Permit(permit) if *permit.answer == Answer::Granted => self.held += 1,
-            // Another process acquired it.
-            Answer::Extended => self.held = self.held.max(1),
-            Answer::Released => self.held = self.held.saturating_sub(1),
-            _ => {}
-        }
-    }
-
-    /// Notes a call with an unknown outcome: it may have written a holder.
-    pub(super) fn note_unknown(&mut self) {
-        self.held = self.held.saturating_add(1);
-    }
-
-    /// Whether locks may be held or wanted, as of the last call of [`ServerWatch::is_due`].
-    pub(super) fn is_on(&self) -> bool {
-        self.held > 0 || self.wanted.is_some()
-    }
-
-    /// Whether a check is to be sent now.
-    pub(super) fn is_due(&mut self, now: Timestamp) -> bool {
-        if self.held_until <= now {
-            self.held = 0;
-        }
-        self.wanted = self.wanted.filter(|until| *until > now);
-        self.is_on() && !self.in_flight && now >= self.sent + LOOK_INTERVAL
-    }
-
-    /// Notes that a check was sent.
-    pub(super) fn look(&mut self, now: Timestamp) {
-        (self.sent, self.in_flight) = (now, true);
-    }
-
-    /// Notes that the check found the server unchanged.
-    pub(super) fn note_unchanged(&mut self) {
-        (self.seen, self.in_flight) = (self.sent, false);
-    }
-
-    /// Whether the last check is so old that scripts must compare the replication id themselves.
-    pub(super) fn is_unseen(&self, now: Timestamp) -> bool {
-        now >= self.seen + LOOK_INTERVAL
     }
 }
 

@@ -14,7 +14,6 @@ use rusqlite::backup::Backup;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::group::Group;
-use crate::message::Op;
 use crate::node::embedded::{Answered, Job, Store};
 use crate::node::{CallError, NodeClock, Trouble, TroubleKind};
 
@@ -61,7 +60,7 @@ fn answer(file: &Path, clock: &NodeClock, job: Job) -> Answered {
 
 fn changes(job: &Job) -> bool {
     match job {
-        Job::Call(call) => call.request.op != Op::Inspect,
+        Job::Call(call) => !call.request.op.only_looks(),
         Job::Init(..) => true,
         Job::Probe(_) | Job::Join(..) => false,
     }

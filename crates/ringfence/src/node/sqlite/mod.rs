@@ -16,6 +16,7 @@ mod error;
 mod examine;
 mod file;
 mod latch_rows;
+mod list_rows;
 mod log;
 mod look;
 mod node_row;

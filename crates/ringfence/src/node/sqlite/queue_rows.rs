@@ -10,6 +10,8 @@ use crate::name::Name;
 
 use super::rows::{Damaged, signed};
 
+const DELETE: &str = "DELETE FROM ticket WHERE name = ?1 AND since_us = ?2 AND id = ?3";
+
 /// The wait queue of `name` at `now`.
 pub(super) fn load(
     connection: &Connection,
@@ -55,11 +57,16 @@ pub(super) fn store(
 
 /// Deletes up to `most` expired tickets.
 pub(super) fn sweep(connection: &Connection, now: Moment, most: u32) -> rusqlite::Result<()> {
-    let sql = "DELETE FROM ticket WHERE (name, since_us, id) IN
-                   (SELECT name, since_us, id FROM ticket WHERE until_ms < ?1
-                    ORDER BY until_ms LIMIT ?2)";
-    let values = params![signed(now.lease_ms), most];
-    connection.prepare_cached(sql)?.execute(values)?;
+    let sql = "SELECT name, since_us, id FROM ticket WHERE until_ms < ?1
+               ORDER BY until_ms LIMIT ?2";
+    let mut statement = connection.prepare_cached(sql)?;
+    let over = statement.query_map(params![signed(now.lease_ms), most], |row| {
+        let (name, id) = (row.get::<_, String>(0)?, row.get::<_, String>(2)?);
+        Ok((name, row.get::<_, i64>(1)?, id))
+    })?;
+    for ticket in over.collect::<rusqlite::Result<Vec<_>>>()? {
+        connection.prepare_cached(DELETE)?.execute(ticket)?;
+    }
     Ok(())
 }
 
@@ -86,9 +93,8 @@ fn insert(connection: &Connection, name: &Name, entry: &QueueEntry) -> rusqlite:
 }
 
 fn delete(connection: &Connection, name: &Name, entry: &QueueEntry) -> rusqlite::Result<()> {
-    let sql = "DELETE FROM ticket WHERE name = ?1 AND since_us = ?2 AND id = ?3";
     let values = params![name.as_str(), signed(entry.since_us), entry.id];
-    connection.prepare_cached(sql)?.execute(values)?;
+    connection.prepare_cached(DELETE)?.execute(values)?;
     Ok(())
 }
 

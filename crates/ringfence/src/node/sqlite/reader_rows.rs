@@ -9,6 +9,8 @@ use crate::name::Name;
 
 use super::rows::{Damaged, signed};
 
+const DELETE: &str = "DELETE FROM reader WHERE name = ?1 AND token = ?2";
+
 /// The readers of `name` at `now`, by token.
 pub(super) fn load(
     connection: &Connection,
@@ -44,11 +46,14 @@ pub(super) fn store(
 
 /// Deletes up to `most` readers whose lease has ended.
 pub(super) fn sweep(connection: &Connection, now: Moment, most: u32) -> rusqlite::Result<()> {
-    let sql = "DELETE FROM reader WHERE (name, token) IN
-                   (SELECT name, token FROM reader WHERE until_ms < ?1
-                    ORDER BY until_ms LIMIT ?2)";
-    let values = params![signed(now.lease_ms), most];
-    connection.prepare_cached(sql)?.execute(values)?;
+    let sql = "SELECT name, token FROM reader WHERE until_ms < ?1 ORDER BY until_ms LIMIT ?2";
+    let mut statement = connection.prepare_cached(sql)?;
+    let over = statement.query_map(params![signed(now.lease_ms), most], |row| {
+        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+    })?;
+    for reader in over.collect::<rusqlite::Result<Vec<_>>>()? {
+        connection.prepare_cached(DELETE)?.execute(reader)?;
+    }
     Ok(())
 }
 
@@ -72,9 +77,8 @@ fn insert(connection: &Connection, name: &Name, reader: &Seat) -> rusqlite::Resu
 }
 
 fn delete(connection: &Connection, name: &Name, reader: &Seat) -> rusqlite::Result<()> {
-    let sql = "DELETE FROM reader WHERE name = ?1 AND token = ?2";
     let values = params![name.as_str(), reader.token];
-    connection.prepare_cached(sql)?.execute(values)?;
+    connection.prepare_cached(DELETE)?.execute(values)?;
     Ok(())
 }
 

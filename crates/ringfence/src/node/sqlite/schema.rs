@@ -23,9 +23,9 @@ pub(super) const FORMAT: i64 = STEPS.len() as i64;
 /// How long we wait for other processes that open the same fresh file.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often SQLite itself tries before it reports that the database is busy.
-const BUSY_MAX: i32 = 70;
+const BUSY_MAX: i32 = 150;
 /// So many of these tries come soon one after the other: a transaction is short.
-const BUSY_SOON: i32 = 20;
+const BUSY_SOON: i32 = 100;
 
 /// The upgrades of a database from a fresh one on: step n makes format n.
 const STEPS: [&str; 9] = [
@@ -264,6 +264,8 @@ fn identity(connection: &Connection) -> rusqlite::Result<FileIdentity> {
 }
 
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
+    // More than there are, so that none is compiled twice.
+    connection.set_prepared_statement_cache_capacity(64);
     connection.pragma_update(None, "journal_mode", "wal")?;
     // SQLite would not report that a sync of these copies failed: `log.rs` makes them.
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;

@@ -7,8 +7,8 @@ use rusqlite::Connection;
 
 use crate::group::Group;
 use crate::ledger::{self, Entry, Rules};
-use crate::message::{Reply, Request, Standing, Wake};
-use crate::node::embedded::{Store, not_joined, not_new};
+use crate::message::{Op, Reply, Request, Standing, Wake};
+use crate::node::embedded::{Store, list_portion, not_joined, not_new};
 use crate::node::{CallError, Facts, InitMode, NodeClock, Tier, Trouble, TroubleKind};
 
 use super::error::{damaged, is_busy, refused, trouble};
@@ -16,7 +16,7 @@ use super::file::LockFile;
 use super::log::LogLength;
 use super::node_row::NodeRow;
 use super::sync::Durability;
-use super::{broken_rows, latch_rows, queue_rows, reader_rows, rows};
+use super::{broken_rows, latch_rows, list_rows, queue_rows, reader_rows, rows};
 
 /// The file of one node and its connection.
 pub(super) struct SqliteStore {
@@ -241,6 +241,18 @@ impl Transaction<'_> {
         Ok(entries)
     }
 
+    /// The first `most` names behind `cursor`; with `breaks` those with broken holds.
+    fn names_behind(
+        &mut self,
+        cursor: &str,
+        most: u32,
+        breaks: bool,
+    ) -> Result<Vec<String>, CallError> {
+        let found = list_rows::names(&self.store.connection, cursor, most, breaks);
+        let found = found.map_err(|error| refused(self.store.file.path(), &error));
+        found.map_err(|error| self.stop_if_rolled_back(error))
+    }
+
     fn standing(&self) -> Standing {
         Standing {
             incarnation: 1,
@@ -272,8 +284,8 @@ impl Transaction<'_> {
     }
 }
 
-impl Store for Transaction<'_> {
-    fn carry_out(&mut self, request: &Request) -> Result<Reply, CallError> {
+impl Transaction<'_> {
+    fn apply(&mut self, request: &Request) -> Result<Reply, CallError> {
         let group = self.present.group.ok_or_else(not_joined)?;
         let rules = Rules::of_group(&group);
         let before = self.load(request, &rules);
@@ -319,6 +331,21 @@ impl Store for Transaction<'_> {
             standing: self.standing(),
             answer: outcome.answer,
         })
+    }
+}
+
+impl Store for Transaction<'_> {
+    fn carry_out(&mut self, request: &Request) -> Result<Reply, CallError> {
+        match &request.op {
+            Op::List(list) => list_portion(
+                self,
+                request,
+                list,
+                |transaction, cursor, most| transaction.names_behind(cursor, most, list.breaks),
+                Self::apply,
+            ),
+            _ => self.apply(request),
+        }
     }
 
     fn probe(&mut self) -> Result<Facts, CallError> {

@@ -46,6 +46,7 @@ impl Durability {
                 Op::Arrive(_) => Durability::Synced,
                 // These write no ballot.
                 Op::Inspect
+                | Op::List(_)
                 | Op::Attend(_)
                 | Op::Refresh(_)
                 | Op::RefreshSlots(_)

@@ -4,6 +4,7 @@
 //! The tests learn the node's time from its replies only, so that a real server can be tested, too.
 
 mod holder;
+mod list;
 mod queue;
 mod readers;
 
@@ -21,6 +22,7 @@ use crate::stages::Stage;
 use crate::support::*;
 
 use holder::*;
+use list::*;
 use queue::*;
 use readers::*;
 
@@ -51,6 +53,8 @@ macro_rules! contract {
             several_claims_are_granted_all_or_none
             a_plain_lock_excludes_and_writes_no_fence
             an_inspect_shows_the_holder_but_never_the_secret
+            a_list_shows_what_is_held_or_queued_for
+            a_list_goes_through_all_names_in_portions
             names_are_compared_byte_by_byte
             calls_for_one_token_are_executed_in_order
             a_burst_of_calls_grants_exactly_one

@@ -18,6 +18,7 @@ pub(crate) struct Bench {
     pub(crate) connection: redis::Connection,
     pub(super) node: RedisNode,
     pub(super) rules: Rules,
+    pub(super) group: Group,
     /// When the current history began.
     pub(crate) began_us: u64,
     /// The messages on all wake channels.
@@ -28,7 +29,13 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
+    /// A server that is one of several nodes.
     pub(crate) fn new(flavor: Flavor) -> Self {
+        Self::of_group(flavor, group())
+    }
+
+    /// A server of `group`, with a short window and a short grace.
+    pub(super) fn of_group(flavor: Flavor, group: Group) -> Self {
         let server = Server::start(flavor);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -37,7 +44,7 @@ impl Bench {
         let group = Group {
             window: Duration::from_millis(200),
             grace: Duration::from_millis(GRACE_MS),
-            ..group()
+            ..group
         };
         let node = runtime.block_on(async {
             let node = node(&server.url());
@@ -49,6 +56,7 @@ impl Bench {
             runtime,
             node,
             rules: Rules::of_group(&group),
+            group,
             began_us: 0,
             messages: subscribe_to_wakes(client(&server)),
             tally: BTreeMap::new(),

@@ -9,12 +9,51 @@ impl Bench {
         let names = ask.names();
         let mut entries = self.settled(&names);
         let request = self.request(ask);
-        self.compare_request(&request, &mut entries)
+        self.compare_request(&request, &mut entries)?;
+        match ask.what {
+            What::Inspect => self.compare_lists(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Compares what the server lists of all names with what the ledger lists.
+    fn compare_lists(&mut self) -> Result<(), TestCaseError> {
+        for breaks in [false, true] {
+            let mut entries = self.settled(&NAMES);
+            let before_us = self.clock_us();
+            let expiries: Vec<u64> = ends(&entries).collect();
+            let list = List {
+                cursor: "".into(),
+                pages: List::PAGES_MAX,
+                breaks,
+            };
+            let op = Op::List(list);
+            let reply = self.ask(&request(&[], 0, op.clone()));
+            if self.expired_meanwhile(&expiries, before_us) {
+                return Ok(());
+            }
+            let now = Moment::of_clock(before_us);
+            let expected = request(&NAMES, 0, op);
+            let outcome = ledger::apply(&self.rules, now, &mut entries, &expected);
+            let (Answer::Listed(found), Answer::Listed(expected)) = (reply.answer, outcome.answer)
+            else {
+                panic!("a list is answered with a portion");
+            };
+            prop_assert_eq!(found.next, None);
+            let names = |names: Vec<Name>| names.into_iter().collect::<BTreeSet<_>>();
+            prop_assert_eq!(names(found.names), names(expected.names));
+            let notes = |mut notes: Vec<(Name, BreakNote)>| {
+                notes.sort_by(|(a, _), (b, _)| a.cmp(b));
+                notes
+            };
+            prop_assert_eq!(notes(found.breaks), notes(expected.breaks));
+        }
+        Ok(())
     }
 
     /// The request of `ask`, with a ballot that fits the present record.
     pub(super) fn request(&mut self, ask: &Ask) -> Request {
-        let (names, ttl_ms) = (ask.names(), ask.ttl_ms);
+        let (names, ttl_ms, latest) = (ask.names(), ask.ttl_ms, ask.latest);
         let ballot = self.ballot(ask.ballot, &names);
         let label: Arc<str> = format!("label of {}: with colons:\n{ttl_ms}", ask.holder).into();
         let op = match &ask.what {
@@ -23,7 +62,7 @@ impl Bench {
                 ttl_ms,
                 label,
                 ticket: shown.map(|shown| self.ticket(shown)),
-                not_after_us: None,
+                not_after_us: latest.map(|by| self.clock_us().saturating_add_signed(by)),
             }),
             What::Extend => Op::Extend(Extend { ballot, ttl_ms }),
             What::Release {
@@ -95,10 +134,16 @@ impl Bench {
         // The fast path counts expired tickets; the full path reads which they are.
         let fast = acquires_or_releases && looks.0 > counted && looks.1 == looked;
         let waited = waiting(entries);
+        let token = request.token.expose();
+        let by_other = |entry: &Entry| entry.key.as_ref().is_some_and(|key| key.value != token);
+        let held = entries.iter().any(by_other);
         let now = Moment::of_clock(clock_us);
         let outcome = ledger::apply(&self.rules, now, entries, request);
         self.count_operation(request, &outcome, (waited, waiting(entries)), fast);
         let (answer, stamp) = (outcome.answer, outcome.stamp);
+        if held && answer == Answer::Restored {
+            *self.tally.entry("a holder replaced").or_default() += 1;
+        }
         prop_assert_eq!(
             self.published_wakes(),
             messages_of(&outcome.wakes),

@@ -23,6 +23,7 @@ impl Bench {
                 let until = self.clock_us() + ms * 1000;
                 self.wait_until(until);
             }
+            Step::Birth { left_ms } => self.birth(*left_ms),
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 mod bench;
 mod compare;
 mod interference;
+mod quarantine;
 mod sameness;
 mod steps;
 mod stored;
@@ -20,24 +21,28 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use redis::Commands;
 use ringfence::node::redis::RedisNode;
-use ringfence_core::group::Group;
+use ringfence_core::group::{Failover, Group};
 use ringfence_core::ledger::{
     self, Breaks, Entry, LatchRecord, Moment, PlainKey, QueueEntry, Record, Rules, Seat, TICKET_MS,
     WaitQueue,
 };
 use ringfence_core::message::{
-    Acquire, Answer, Ballot, Break, BreakNote, Extend, Op, PlainAcquire, PlainExtend, Refresh,
-    Release, ReleaseKind, Reply, Request, Restore, Ticket,
+    Acquire, Answer, Ballot, Break, BreakNote, Extend, List, Op, PlainAcquire, PlainExtend,
+    Refresh, Release, ReleaseKind, Reply, Request, Restore, Ticket,
 };
+use ringfence_core::name::Name;
 use ringfence_testkit::{Flavor, Server};
 
 pub(crate) use bench::Bench;
+pub(crate) use quarantine::{any_birth, any_latest};
 pub(crate) use stored::{broken_key, line_keys, record_key};
 
 use compare::messages_of;
 
 use sameness::{comparable, same_entry, same_leases};
-use steps::{Ask, Pick, Shown, Step, What, any_step, any_step_of_a_hand_over, any_step_with_queue};
+use steps::{
+    Ask, Pick, Shown, Step, What, any_ask, any_step, any_step_of_a_hand_over, any_step_with_queue,
+};
 
 use crate::redis_node::call;
 use crate::support::{request, token};
@@ -70,7 +75,19 @@ pub(crate) fn play<S: std::fmt::Debug>(
     take: impl Fn(&mut Bench, &S) -> Result<(), TestCaseError>,
     seen: &[&'static str],
 ) {
-    let bench = std::cell::RefCell::new(Bench::new(flavor));
+    play_on(Bench::new(flavor), cases, histories, names, take, seen);
+}
+
+/// [`play`] on the server of `bench`.
+pub(crate) fn play_on<S: std::fmt::Debug>(
+    bench: Bench,
+    cases: u32,
+    histories: &impl Strategy<Value = Vec<S>>,
+    names: &[&str],
+    take: impl Fn(&mut Bench, &S) -> Result<(), TestCaseError>,
+    seen: &[&'static str],
+) {
+    let bench = std::cell::RefCell::new(bench);
     let mut runner = TestRunner::new(Config {
         cases,
         failure_persistence: None,
@@ -93,7 +110,7 @@ pub(crate) fn play<S: std::fmt::Debug>(
     // that disagrees with the ledger disagrees again.
     let outcome = runner.run(histories, |steps| once(&steps).or_else(|_| once(&steps)));
     if let Err(error) = outcome {
-        panic!("{flavor:?}: {error}");
+        panic!("{error}");
     }
     let tally = &bench.borrow().tally;
     println!("{tally:?}");
@@ -151,6 +168,7 @@ fn a_release_removes_the_ticket_that_a_late_refresh_entered() {
             what,
             ballot,
             ttl_ms: 2_000,
+            latest: None,
         })
     };
     let done = || What::Release {

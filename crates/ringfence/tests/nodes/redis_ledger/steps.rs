@@ -27,6 +27,9 @@ pub(super) enum Step {
     Fade { name: usize, ms: u64 },
     /// Time passes.
     Wait { ms: u64 },
+    /// The server has a birth, and grants nothing for so many more milliseconds; if negative, its
+    /// quarantine ended so long ago.
+    Birth { left_ms: i64 },
 }
 
 /// An operation.
@@ -37,6 +40,9 @@ pub(super) struct Ask {
     pub(super) what: What,
     pub(super) ballot: Pick,
     pub(super) ttl_ms: u64,
+    /// Of an acquire: the latest time at which it may be executed, in microseconds from the clock
+    /// before it.
+    pub(super) latest: Option<i64>,
 }
 
 impl Ask {
@@ -87,7 +93,8 @@ pub(super) enum Pick {
     Seat(usize, i64),
 }
 
-pub(super) fn any_step() -> impl Strategy<Value = Step> {
+/// An operation of any kind.
+pub(super) fn any_ask() -> impl Strategy<Value = Ask> {
     let names = prop_oneof![
         4 => Just(vec![0]),
         4 => (0..NAMES.len()).prop_map(|name| vec![name]),
@@ -122,21 +129,24 @@ pub(super) fn any_step() -> impl Strategy<Value = Step> {
         3 => near.clone().prop_map(Pick::Floor),
         4 => ((0..NAMES.len()), near).prop_map(|(name, by)| Pick::Seat(name, by)),
     ];
-    let ttl = prop_oneof![4 => 20..60u64, 4 => 200..2_000u64, 1 => 50_000..90_000u64];
-    let ask = (0..3u8, names, what, pick, ttl.clone()).prop_map(
-        |(holder, names, what, ballot, ttl_ms)| {
-            Step::Ask(Ask {
-                holder,
-                names,
-                what,
-                ballot,
-                ttl_ms,
-            })
-        },
-    );
+    (0..3u8, names, what, pick, any_ttl()).prop_map(|(holder, names, what, ballot, ttl_ms)| Ask {
+        holder,
+        names,
+        what,
+        ballot,
+        ttl_ms,
+        latest: None,
+    })
+}
+
+fn any_ttl() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => 20..60u64, 4 => 200..2_000u64, 1 => 50_000..90_000u64]
+}
+
+pub(super) fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        20 => ask,
-        1 => (0..NAMES.len(), proptest::option::of(0..3u8), proptest::option::of(ttl))
+        20 => any_ask().prop_map(Step::Ask),
+        1 => (0..NAMES.len(), proptest::option::of(0..3u8), proptest::option::of(any_ttl()))
             .prop_map(|(name, value, ttl_ms)| Step::Foreign { name, value, ttl_ms }),
         1 => (0..NAMES.len()).prop_map(|name| Step::Delete { name }),
         1 => (0..NAMES.len(), 1..60u64).prop_map(|(name, ms)| Step::Lapse { name, ms }),
@@ -171,6 +181,7 @@ pub(super) fn any_step_with_queue() -> impl Strategy<Value = Step> {
             what,
             ballot: Pick::Clock(0),
             ttl_ms,
+            latest: None,
         })
     });
     prop_oneof![
@@ -230,6 +241,7 @@ pub(super) fn any_step_of_a_hand_over() -> impl Strategy<Value = Step> {
             what,
             ballot,
             ttl_ms: 500,
+            latest: None,
         })
     });
     prop_oneof![

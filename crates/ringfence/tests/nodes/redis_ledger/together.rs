@@ -33,6 +33,10 @@ impl Bench {
         // stable: the calls of one script have the same time, and no name twice.
         steps.sort_by_key(|(_, reply)| reply.stamp.map(|stamp| stamp.clock_us));
         self.count_bundles(&steps);
+        let refused = |answer: &Answer| matches!(answer, Answer::Quarantined { .. } | Answer::Late);
+        if steps.iter().any(|(_, reply)| refused(&reply.answer)) {
+            *self.tally.entry("refused in a batch").or_default() += 1;
+        }
         let mut wakes = Vec::new();
         for (request, reply) in &steps {
             wakes.extend(self.step(request, reply, &mut entries, slack_ms)?);
@@ -141,7 +145,7 @@ fn any_what() -> impl Strategy<Value = What> + Clone {
 }
 
 /// An operation on the name with this index.
-fn any_ask(name: usize) -> impl Strategy<Value = Ask> {
+pub(super) fn any_ask_of(name: usize) -> impl Strategy<Value = Ask> {
     let near = || prop_oneof![Just(-1i64), Just(0), Just(1), -50_000..50_000i64];
     let far = || prop_oneof![-20_000..-5_000i64, 5_000..20_000i64];
     let pick = prop_oneof![
@@ -160,6 +164,7 @@ fn any_ask(name: usize) -> impl Strategy<Value = Ask> {
         what,
         ballot,
         ttl_ms,
+        latest: None,
     })
 }
 
@@ -167,8 +172,8 @@ fn any_ask(name: usize) -> impl Strategy<Value = Ask> {
 fn any_step_together() -> impl Strategy<Value = Step> {
     let distinct = Just((0..NAMES.len()).collect::<Vec<_>>())
         .prop_shuffle()
-        .prop_flat_map(|names| names.into_iter().map(any_ask).collect::<Vec<_>>());
-    let repeated = proptest::collection::vec((0..NAMES.len()).prop_flat_map(any_ask), 2..9);
+        .prop_flat_map(|names| names.into_iter().map(any_ask_of).collect::<Vec<_>>());
+    let repeated = proptest::collection::vec((0..NAMES.len()).prop_flat_map(any_ask_of), 2..9);
     prop_oneof![
         10 => distinct.prop_map(Step::Together),
         5 => repeated.prop_map(Step::Together),

@@ -63,12 +63,12 @@ pub(crate) fn call(node: &RedisNode, request: Request) -> Pending<Reply> {
     send(node, request, NEVER)
 }
 
-fn inspect(names: &[&str]) -> Request {
+pub(crate) fn inspect(names: &[&str]) -> Request {
     request(names, ALICE, Op::Inspect)
 }
 
 /// Calls until the node answers.
-async fn call_until_answered(node: &RedisNode, request: Request) -> Reply {
+pub(crate) async fn call_until_answered(node: &RedisNode, request: Request) -> Reply {
     let until = Clock::System.now() + PATIENCE;
     loop {
         match call(node, request.clone()).await {

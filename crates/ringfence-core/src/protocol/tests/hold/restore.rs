@@ -127,3 +127,17 @@ fn a_plain_lock_is_not_restored() {
     assert!(lost_on_node_2(&mut life).is_empty());
     assert_eq!(life.check(), Ok(()));
 }
+
+/// A receipt does not know whether its lock is still valid, and a plain lock has no ballot.
+#[test]
+fn neither_a_receipt_nor_a_plain_lock_is_carried_through_a_failover() {
+    let granted = || Some(reply(Answer::Granted));
+    let won = attempt([granted(), granted(), granted()]);
+    let of_kind = |kind| Life::of(&won, policy(), kind).hold;
+    for kind in [Kind::Exclusive, Kind::Shared, Kind::Slot] {
+        assert_eq!(of_kind(kind).carried_until(), Some(at(0) + VALIDITY));
+        let of_receipt = Hold::resume(Arc::new(policy()), 3, kind, at(1));
+        assert_eq!(of_receipt.carried_until(), None);
+    }
+    assert_eq!(of_kind(Kind::Plain).carried_until(), None);
+}

@@ -128,3 +128,29 @@ fn wakes_without_a_majority_do_not_cause_a_storm_of_attempts() {
     }
     assert!(attempts < 700, "{attempts} attempts in ten seconds");
 }
+
+/// Fruitless wakes limit the stale rounds. They do not hide that the clocks are too far apart, or a
+/// caller that waits without limit would never learn it.
+#[test]
+fn clocks_too_far_apart_are_reported_after_fruitless_wakes_too() {
+    let mut way = in_line();
+    for _ in 0..3 {
+        let next = way.round(&all(3, held(Some(3_600_000))));
+        way.now = wake_at(&next);
+        way.acquisition.woken_for(None);
+    }
+    let mut servers = [0, 20_000_000, 40_000_000].map(Server::new);
+    way.cluster = connected(&servers, way.now);
+    for _ in 0..10 {
+        match way.round_on(&mut servers) {
+            Next::Retry { wake_at, .. } => way.now = wake_at,
+            Next::GiveUp(failure) => {
+                assert_eq!(failure.kind, FailureKind::ClocksApart);
+                return;
+            }
+            Next::Granted { .. } => panic!("granted"),
+        }
+        way.acquisition.woken_for(None);
+    }
+    panic!("still trying");
+}

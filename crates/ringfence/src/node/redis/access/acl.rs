@@ -93,10 +93,21 @@ pub(crate) const COMMANDS: [CommandRight; 30] = [
     needed("+mget", Arguments::Read(&[]), ALL),
     needed("+set", Arguments::Write(&["v"]), LOCK_AND_INIT),
     needed("+del", Arguments::Write(&[]), LOCK),
-    needed("+exists", Arguments::Read(&[]), LOCK),
+    CommandRight {
+        rule: "+exists",
+        arguments: Arguments::Read(&[]),
+        needed_by: LOCK,
+        useful_to: LOOK,
+    },
     needed("+pttl", Arguments::Read(&[]), ALL),
     needed("+pexpire", Arguments::Write(&["1"]), LOCK),
-    needed("+scan", Arguments::Plain(&["0"]), INIT),
+    CommandRight {
+        rule: "+scan",
+        arguments: Arguments::Plain(&["0"]),
+        needed_by: INIT,
+        // To list the locks. It shows the names of all keys.
+        useful_to: LOOK,
+    },
     needed("+zadd", Arguments::Write(&["1", "m"]), LOCK),
     needed("+zrem", Arguments::Write(&["m"]), LOCK),
     needed("+zrank", Arguments::Read(&["m"]), LOCK),

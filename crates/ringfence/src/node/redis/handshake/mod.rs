@@ -63,7 +63,10 @@ impl Handshake {
     /// Reads the server's state, with any birth record.
     pub(crate) async fn look(&self, connection: &mut Connection) -> Result<Server, CallError> {
         // A user who could only look may have got more rights meanwhile.
-        let known = connection.allowed.filter(|allowed| allowed.join);
+        let never_joins = self.options.never_joins;
+        let known = connection
+            .allowed
+            .filter(|allowed| allowed.join || never_joins);
         let mut pipe = questions();
         match known {
             None => {
@@ -74,7 +77,8 @@ impl Handshake {
         }
         let mut answers = connection.ask(pipe).await.map_err(|e| self.unsent(&e))?;
         if known.is_none() {
-            let allowed = Allowed::read(answers.pop().as_ref());
+            let mut allowed = Allowed::read(answers.pop().as_ref());
+            allowed.join &= !never_joins;
             connection.allowed = Some(allowed);
             if allowed.config {
                 let mut pipe = redis::pipe();

@@ -25,6 +25,8 @@ pub(crate) struct UrlOptions {
     pub(crate) said_durable: bool,
     /// Whether this client finds the server through Sentinels.
     pub(crate) sentinels: bool,
+    /// Whether the client writes no birth record, although its user may.
+    pub(crate) never_joins: bool,
 }
 
 impl UrlOptions {
@@ -34,6 +36,7 @@ impl UrlOptions {
             eviction_allowed: url.eviction_allowed,
             said_durable: url.durable,
             sentinels: url.sentinel.is_some(),
+            never_joins: false,
         }
     }
 }

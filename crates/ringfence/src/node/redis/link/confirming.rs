@@ -204,6 +204,6 @@ impl Link {
 fn needs_confirmation(op: &Op) -> bool {
     !matches!(
         op,
-        Op::Release { .. } | Op::ReleaseSlot { .. } | Op::PlainRelease | Op::Inspect
+        Op::Release { .. } | Op::ReleaseSlot { .. } | Op::PlainRelease | Op::Inspect | Op::List(_)
     )
 }

@@ -66,6 +66,7 @@ scripts! {{
     arrive: [lock latch wake_client arrive]
     attend: [lock write line enter_queue latch attend]
     inspect: [lock inspect]
+    list: [lock broken list]
     fast_bundle: [found fast_grant fast_retire fast_bundle]
     extend_bundle: [found extend_bundle]
     plain_extend: [plain_extend]

@@ -6,6 +6,7 @@ const STRICT: UrlOptions = UrlOptions {
     eviction_allowed: false,
     said_durable: false,
     sentinels: false,
+    never_joins: false,
 };
 
 fn reporter() -> Reporter {

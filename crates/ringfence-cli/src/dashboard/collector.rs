@@ -1,0 +1,227 @@
+//! Reads the nodes for all viewers, and publishes what it saw. Nothing is written to the nodes.
+//!
+//! Three loops run beside each other, so that a node that hangs delays only what needs it: the state
+//! of the nodes, the list of locks, and the slow facts (memory, Sentinels).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ringfence::clock::{Clock, Timestamp};
+use ringfence::{ListError, Locks};
+use tokio::sync::watch;
+
+use super::cards::{self, ExaminedParts};
+use super::pace;
+use super::rows::{LockRow, RowKey};
+use super::search::{LockSearch, SearchStep};
+use super::snapshot::{ClusterSnapshot, ListState};
+use super::timeline::{SeenCard, Timeline};
+
+/// How often the nodes are asked how they are.
+const NODES_EVERY: Duration = Duration::from_secs(1);
+/// How often they are examined. An examination makes a connection of its own.
+const EXAMINED_EVERY: Duration = Duration::from_secs(20);
+
+/// Our own clock, in milliseconds since the dashboard began.
+#[derive(Debug, Clone)]
+pub(super) struct Moments {
+    clock: Clock,
+    began: Timestamp,
+}
+
+impl Moments {
+    fn begin() -> Self {
+        let clock = Clock::default();
+        let began = clock.now();
+        Self { clock, began }
+    }
+
+    pub(super) fn now_ms(&self) -> u64 {
+        self.of(self.clock.now())
+    }
+
+    pub(super) fn of(&self, at: Timestamp) -> u64 {
+        u64::try_from(at.since(self.began).as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// What the collector publishes.
+#[derive(Debug, Clone)]
+pub(super) struct Published {
+    pub(super) snapshots: watch::Receiver<Arc<ClusterSnapshot>>,
+    pub(super) timeline: Arc<Mutex<Timeline>>,
+    pub(super) moments: Moments,
+}
+
+impl Published {
+    pub(super) fn timeline(&self) -> MutexGuard<'_, Timeline> {
+        self.timeline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// See the module.
+pub(super) struct ClusterCollector {
+    locks: Locks,
+    /// The URLs of the nodes, for examinations.
+    urls: String,
+    snapshots: watch::Sender<Arc<ClusterSnapshot>>,
+    published: Published,
+    /// The slow facts of each node, in node order.
+    examined: Mutex<Vec<ExaminedParts>>,
+}
+
+impl ClusterCollector {
+    /// A collector that has seen nothing yet, and what it will publish.
+    pub(super) fn new(locks: Locks, urls: &str) -> (Self, Published) {
+        let (snapshots, receiver) = watch::channel(Arc::default());
+        let published = Published {
+            snapshots: receiver,
+            timeline: Arc::default(),
+            moments: Moments::begin(),
+        };
+        let collector = Self {
+            locks,
+            urls: urls.to_owned(),
+            snapshots,
+            published: published.clone(),
+            examined: Mutex::default(),
+        };
+        (collector, published)
+    }
+
+    /// Collects for ever.
+    pub(super) async fn run(&self) {
+        tokio::join!(self.watch_nodes(), self.watch_locks(), self.examine_nodes());
+    }
+
+    async fn watch_nodes(&self) {
+        loop {
+            let next = self.clock().now() + NODES_EVERY;
+            let nodes = self.locks.nodes().await;
+            let at_ms = self.published.moments.now_ms();
+            let parts = self.examined.lock().unwrap_or_else(PoisonError::into_inner);
+            let cards = cards::cards(&nodes, &parts, at_ms);
+            drop(parts);
+            let mut timeline = self.published.timeline();
+            for (index, card) in cards.iter().enumerate() {
+                timeline.saw_node(index, at_ms, SeenCard { state: card.state });
+            }
+            drop(timeline);
+            let answered = nodes.iter().any(|node| node.facts.is_ok());
+            self.publish(|snapshot| {
+                snapshot.nodes = cards.into();
+                if answered {
+                    snapshot.nodes_seen_ms = Some(at_ms);
+                }
+            });
+            self.clock().sleep_until(next).await;
+        }
+    }
+
+    async fn watch_locks(&self) {
+        let mut search = LockSearch::new(&self.locks, &self.published.moments);
+        loop {
+            let began = self.clock().now();
+            search.begin();
+            let rows = match self.search_once(&mut search).await {
+                Ok(rows) => rows,
+                Err(error) => {
+                    let problem = error.to_string();
+                    self.publish(|snapshot| snapshot.list.problem = Some(problem));
+                    self.snapshots.borrow().rows.len()
+                }
+            };
+            self.clock().sleep_until(began + pace::interval(rows)).await;
+        }
+    }
+
+    /// One round of the search. Returns the number of rows.
+    async fn search_once(&self, search: &mut LockSearch) -> Result<usize, ListError> {
+        loop {
+            let SearchStep { rows, round } = search.step().await?;
+            self.published.timeline().saw_rows(&rows);
+            let Some(round) = round else {
+                // A round among many keys takes long. What it finds is shown at once.
+                if !rows.is_empty() {
+                    self.publish(|snapshot| {
+                        let before = std::mem::take(&mut snapshot.rows);
+                        let new = steady(&before, rows);
+                        snapshot.rows = before;
+                        snapshot.rows.extend(new);
+                    });
+                }
+                continue;
+            };
+            let ended_ms = self.published.moments.now_ms();
+            self.published
+                .timeline()
+                .saw_round(round.began_ms, ended_ms);
+            let count = round.rows.len();
+            self.publish(|snapshot| {
+                snapshot.rows = steady(&snapshot.rows, round.rows.into_values());
+                snapshot.list = ListState {
+                    began_ms: Some(round.began_ms),
+                    ended_ms: Some(ended_ms),
+                    shortened: round.shortened,
+                    problem: None,
+                };
+            });
+            return Ok(count);
+        }
+    }
+
+    async fn examine_nodes(&self) {
+        loop {
+            let next = self.clock().now() + EXAMINED_EVERY;
+            let examined = Locks::builder().nodes(&self.urls).examine(None).await;
+            match examined {
+                Ok(nodes) => {
+                    let parts = cards::examined(&nodes);
+                    *self.examined.lock().unwrap_or_else(PoisonError::into_inner) = parts;
+                }
+                Err(error) => {
+                    tracing::debug!(target: "ringfence", %error, "the nodes were not examined");
+                }
+            }
+            self.clock().sleep_until(next).await;
+        }
+    }
+
+    fn publish(&self, change: impl FnOnce(&mut ClusterSnapshot)) {
+        let at_ms = self.published.moments.now_ms();
+        self.snapshots.send_modify(|snapshot| {
+            let mut next = ClusterSnapshot::clone(snapshot);
+            next.at_ms = at_ms;
+            change(&mut next);
+            *snapshot = Arc::new(next);
+        });
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.published.moments.clock
+    }
+}
+
+/// The new rows by their keys. A row that shows what it showed `before` is the same row, so that
+/// viewers are not sent it again.
+fn steady(
+    before: &BTreeMap<RowKey, Arc<LockRow>>,
+    rows: impl IntoIterator<Item = LockRow>,
+) -> BTreeMap<RowKey, Arc<LockRow>> {
+    let rows = rows.into_iter().map(|row| {
+        let key = row.key();
+        let row = match before.get(&key) {
+            None => Arc::new(row),
+            Some(old) => {
+                let row = row.after(old);
+                match row.is_like(old) {
+                    true => Arc::clone(old),
+                    false => Arc::new(row),
+                }
+            }
+        };
+        (key, row)
+    });
+    rows.collect()
+}

@@ -1,0 +1,85 @@
+//! `ringfence dashboard`: one page in the browser that shows nodes, locks and a time line.
+//!
+//! One collector reads the nodes for all viewers (`collector.rs`) and publishes snapshots
+//! (`snapshot.rs`, `rows.rs`, `cards.rs`) and a time line (`timeline.rs`). The rest is HTTP:
+//! `server.rs` accepts connections, `access.rs` refuses what does not belong here, `routes.rs`
+//! answers. The page is in `assets/`, and inside the program.
+
+mod access;
+mod breaking;
+mod cards;
+mod collector;
+mod direct;
+mod events;
+mod metrics_page;
+mod pace;
+mod pages;
+mod routes;
+mod rows;
+mod search;
+mod server;
+mod snapshot;
+mod timeline;
+mod token_file;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ringfence::Locks;
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use crate::args::dashboard::DashboardArgs;
+use crate::exit::Exit;
+use crate::report::{CliFailure, Report};
+
+use access::AccessRules;
+use collector::ClusterCollector;
+use routes::Dashboard;
+
+/// Serves the dashboard until the process is ended.
+pub(crate) async fn dashboard(
+    args: DashboardArgs,
+    nodes: &str,
+    report: Report,
+) -> Result<Exit, CliFailure> {
+    let token = token_file::read(args.token_file.as_deref())?;
+    let is_local = args.listen.ip().is_loopback();
+    if !is_local && token.is_none() {
+        return Err(CliFailure::usage(format!(
+            "{} can be reached from other machines: --token-file is needed, so that not everyone \
+             sees the locks",
+            args.listen
+        )));
+    }
+    if !is_local {
+        report.warn(
+            "the token and the locks are sent unencrypted: put a proxy with TLS in front, and name \
+             its host with --allowed-host",
+        );
+    }
+    let access = AccessRules::new(token, &args.allowed_host)?;
+    let listener = TcpListener::bind(args.listen)
+        .await
+        .map_err(|error| CliFailure::usage(format!("cannot listen on {}: {error}", args.listen)))?;
+    let locks = Locks::builder()
+        .nodes(nodes)
+        .without_joining()
+        .connect()
+        .await?;
+    announce(listener.local_addr()?, report)?;
+    let (collector, published) = ClusterCollector::new(locks.clone(), nodes);
+    let break_on = args.allow_break.then(|| nodes.to_owned());
+    let dashboard = Dashboard::new(access, locks, published, break_on, report);
+    tokio::select! {
+        () = collector.run() => {}
+        () = server::serve(listener, routes::router(Arc::new(dashboard))) => {}
+    }
+    Ok(Exit::Success)
+}
+
+fn announce(address: SocketAddr, report: Report) -> Result<(), CliFailure> {
+    let url = format!("http://{address}/");
+    let value = json!({"url": url, "port": address.port()});
+    report.result(&format!("the dashboard is at {url}"), &value)
+}
