@@ -12,18 +12,19 @@ pub(crate) mod watch;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 
-use crate::help;
 use crate::report::CliFailure;
+use crate::{completion, help};
 
 use dashboard::DashboardArgs;
 use ls::LsArgs;
 use watch::WatchArgs;
 
-pub(crate) use cluster::{DoctorArgs, InitArgs};
-pub(crate) use job::{ElectArgs, JobArgs, RunArgs};
-pub(crate) use lock::{AcquireArgs, DEFAULT_TTL, ExtendArgs, LockArgs, ReleaseArgs};
-pub(crate) use look::{BreakArgs, StatusArgs};
+pub(crate) use cluster::{ConfigArgs, DoctorArgs, InitArgs};
+pub(crate) use job::{DEFAULT_STOP_GRACE, ElectArgs, JobArgs, RunArgs};
+pub(crate) use lock::{AcquireArgs, DEFAULT_TTL, ExtendArgs, KindArgs, LockArgs, ReleaseArgs};
+pub(crate) use look::{BenchArgs, BreakArgs, StatusArgs};
 
 /// Run commands under a lock that one client holds at a time: on this machine, or
 /// across a fleet, on the Redis or Valkey servers that you already have.
@@ -53,12 +54,19 @@ pub(crate) struct Global {
     pub(crate) nodes: Option<String>,
     /// A file with the lock servers, which keeps passwords out of `ps`
     /// [env: RINGFENCE_NODES_FILE]
+    #[arg(value_hint = clap::ValueHint::FilePath)]
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "nodes")]
     pub(crate) nodes_file: Option<PathBuf>,
     /// A file with the password for servers whose URL has none
     /// [env: RINGFENCE_PASSWORD_FILE]
+    #[arg(value_hint = clap::ValueHint::FilePath)]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
+    /// A file with settings, instead of the usual files (see `ringfence config -h`)
+    /// [env: RINGFENCE_CONFIG]
+    #[arg(value_hint = clap::ValueHint::FilePath)]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Write results and errors as JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -70,43 +78,32 @@ pub(crate) struct Global {
     pub(crate) quiet: bool,
 }
 
+// The text of each command is that of its arguments.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CliCommand {
     #[command(flatten)]
     Lock(LockCommand),
-    /// Declare that the nodes are a new cluster, so that they vote at once
     Init(InitArgs),
-    /// Check the nodes: what is wrong, and what to do
     Doctor(DoctorArgs),
-    /// Show nodes, locks and a time line in the browser
+    Config(ConfigArgs),
     Dashboard(DashboardArgs),
-    /// Print the completion script for a shell
     Completions(CompletionsArgs),
-    /// Print the manual page
-    Man,
+    Man(ManArgs),
 }
 
 /// The commands that connect to the nodes as a lock client.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LockCommand {
-    /// Hold a lock while a command runs
     Run(Box<RunArgs>),
-    /// Run a command while this process is the leader
     Elect(Box<ElectArgs>),
-    /// Take a lock and print its token; the lock is not renewed
     Acquire(AcquireArgs),
-    /// Prolong a lock that `acquire` took
     Extend(ExtendArgs),
-    /// Release a lock that `acquire` took
     Release(ReleaseArgs),
-    /// Show who holds a lock, or the state of the nodes
     Status(StatusArgs),
-    /// List the locks that are held or queued for
     Ls(LsArgs),
-    /// Print a line whenever a lock changes hands
     Watch(WatchArgs),
-    /// End the hold of another client, which is known to be dead
     Break(BreakArgs),
+    Bench(BenchArgs),
 }
 
 impl LockCommand {
@@ -139,15 +136,35 @@ impl LockCommand {
 }
 
 /// Print the completion script for a shell
+///
+/// The script calls ringfence at each TAB, which completes commands, options, the
+/// names of locks that are held or waited for, and the command after `--`.
 #[derive(Debug, Args)]
+#[command(after_help = help::COMPLETIONS)]
 pub(crate) struct CompletionsArgs {
     /// The shell
     pub(crate) shell: clap_complete::Shell,
 }
 
+/// Print a manual page, or write all of them into a folder
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// The command whose page is printed; without it, the page of ringfence
+    pub(crate) command: Option<String>,
+    /// Write all pages into this folder
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    #[arg(value_hint = clap::ValueHint::DirPath)]
+    pub(crate) dir: Option<PathBuf>,
+}
+
 /// The range of `--permits`.
 fn permits() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=i64::from(ringfence::PERMITS_MAX))
+}
+
+/// Completes the names of locks.
+fn lock_names() -> ArgValueCompleter {
+    ArgValueCompleter::new(completion::lock_names)
 }
 
 /// Refuses a bad name before anything is sent, with the error of the library.

@@ -37,8 +37,8 @@ Examples:
   ringfence break orders --yes --raise-mark redis://data --resource orders:42
 
 Only the holder that is shown is broken, not one that comes later. Readers that
-share the lock are all broken, unless --reader names one. A lock that --hold-at-least keeps can be broken,
-too. Nodes remember the break for 7 days.
+share the lock are all broken, unless --reader names one. A lock that
+--hold-at-least keeps can be broken too. Nodes remember the break for 7 days.
 
 A process that is paused does not know that its lock was broken, and may write
 when it goes on. Only the resource itself can refuse it, by its fence.
@@ -124,8 +124,11 @@ Example:
   ./deploy.sh
   ringfence release deploy --token \"$token\"    # exits 79 if the lock was lost
 
-Prefer `ringfence run`: it renews the lock, and stops the command if the lock is
-lost.";
+The token tells `extend` and `release` what was taken, also with --shared and
+--permits. Prefer `ringfence run`: it renews the lock, and stops the command if
+the lock is lost.
+
+Exit code: 0, 75 another client holds the lock, 69 no quorum, 64 usage.";
 
 pub(crate) const STATUS: &str = "\
 Examples:
@@ -167,6 +170,52 @@ looks. Ctrl-C ends it.
 
 Exit code: 0 if its reader has gone, 128+n if signal n ended it, 69 if no majority
 of the nodes answers at the beginning, 64 usage.";
+
+pub(crate) const CONFIG: &str = "\
+A config file has the nodes and the defaults of options:
+  nodes = [\"redis://a\", \"redis://b\", \"redis://c\"]   # or nodes-file = \"FILE\"
+  ttl = \"30s\"
+  [[lock]]                   # for the names that fit the pattern
+  name = \"backup-*\"          # * is any text, ? one character
+  wait = \"5m\"
+
+Keys: nodes or nodes-file, password-file; and for all names or under [[lock]]:
+ttl, wait, no-quorum-after, max-hold, lock-delay, kill-grace, stop-grace, label.
+Of several [[lock]] tables that fit, the first one with the key counts.
+
+A flag goes before the environment, the environment before a file, and the
+user's file before the system's. With --config or RINGFENCE_CONFIG, only that
+file is read. A file with a password must not be readable by every user.
+
+Files:
+  $XDG_CONFIG_HOME/ringfence/config.toml   the user's (default: in ~/.config)
+  /etc/ringfence/config.toml               the system's
+
+Examples:
+  ringfence config                  what is in force
+  ringfence config backup-db        what is in force for this lock
+
+Exit code: 0, or 64 if a file has a mistake; the error names the line.";
+
+pub(crate) const BENCH: &str = "\
+It only uses names that begin with `ringfence-bench:`, and releases every lock,
+also after Ctrl-C. What the nodes remember of these names expires by itself.
+Measure from the machine that will take the locks: the network is what counts.
+
+Examples:
+  ringfence bench                        ask, then measure for 6 s
+  ringfence bench --yes --duration 30s   measure for longer, do not ask
+
+Exit code: 0, 69 no quorum, 75 you said no, 64 usage.";
+
+pub(crate) const COMPLETIONS: &str = "\
+Examples:
+  source <(ringfence completions bash)           in ~/.bashrc
+  source <(ringfence completions zsh)            in ~/.zshrc
+  ringfence completions fish | source            in config.fish
+
+The names of locks come from `ringfence ls`, with the nodes of the environment
+or the config file; --nodes on the command line is not considered.";
 
 pub(crate) const DOCTOR: &str = "\
 Each line has a verdict: ok, note, warning or PROBLEM. Below it is what to do.

@@ -1,7 +1,7 @@
 //! The lock that a command runs under, of any kind.
 
 use ringfence::{
-    Guard, Held, Leadership, Lost, ReadGuard, ReleaseError, SemaphoreGuard, Token, Vote,
+    Guard, Held, Leadership, Lost, ReadGuard, Receipt, ReleaseError, SemaphoreGuard, Vote,
 };
 use ringfence_core::time::Timestamp;
 
@@ -16,10 +16,10 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    fn new(held: impl Held, token: &Token, fence: u64) -> Self {
+    fn new(held: impl Held, receipt: &Receipt) -> Self {
         Self {
-            fence,
-            token: format!("{}.{fence}", token.expose()),
+            fence: receipt.fence(),
+            token: receipt.expose(),
             slot: None,
             held: Box::new(held),
         }
@@ -89,31 +89,31 @@ impl Lease {
 
 impl From<Guard> for Lease {
     fn from(guard: Guard) -> Self {
-        let (token, fence) = (guard.token().clone(), guard.fence());
-        Self::new(guard, &token, fence)
+        let receipt = guard.receipt();
+        Self::new(guard, &receipt)
     }
 }
 
 impl From<Leadership> for Lease {
     fn from(lead: Leadership) -> Self {
-        let (token, fence) = (lead.token().clone(), lead.fence());
-        Self::new(lead, &token, fence)
+        let receipt = lead.receipt();
+        Self::new(lead, &receipt)
     }
 }
 
 impl From<ReadGuard> for Lease {
     fn from(guard: ReadGuard) -> Self {
-        let (token, fence) = (guard.token().clone(), guard.fence());
-        Self::new(guard, &token, fence)
+        let receipt = guard.receipt();
+        Self::new(guard, &receipt)
     }
 }
 
 impl From<SemaphoreGuard> for Lease {
     fn from(guard: SemaphoreGuard) -> Self {
-        let (token, fence, slot) = (guard.token().clone(), guard.fence(), guard.slot());
+        let (receipt, slot) = (guard.receipt(), guard.slot());
         Self {
             slot: Some(slot),
-            ..Self::new(guard, &token, fence)
+            ..Self::new(guard, &receipt)
         }
     }
 }

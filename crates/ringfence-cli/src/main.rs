@@ -5,14 +5,18 @@
 
 mod args;
 mod command;
+mod completion;
+mod config;
 mod dashboard;
 mod duration;
 mod exit;
 mod help;
 mod lease;
+mod manual;
 mod metrics_file;
 mod nodes;
 mod report;
+mod secret;
 mod supervise;
 mod trace;
 
@@ -31,6 +35,7 @@ fn main() -> ExitCode {
     if let Some(exit) = supervise::run_if_internal() {
         return exit.into();
     }
+    completion::complete_if_asked();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error).into(),

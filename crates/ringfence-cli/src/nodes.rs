@@ -5,24 +5,20 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::fs::{File, Metadata};
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{self, Path, PathBuf};
 
 use ringfence::node::sqlite::SqliteNode;
 use ringfence::url::{NodeUrl, RedisUrl, parse_nodes, with_password, without_passwords};
 
 use crate::args::Global;
+use crate::config::{self, Config};
 use crate::report::{CliFailure, Report};
+use crate::secret::Secret;
 
 /// The environment variables that name the nodes.
 pub(crate) const NODES: &str = "RINGFENCE_NODES";
 pub(crate) const NODES_FILE: &str = "RINGFENCE_NODES_FILE";
 const PASSWORD_FILE: &str = "RINGFENCE_PASSWORD_FILE";
-
-/// Larger than any real list of nodes.
-const FILE_MAX_BYTES: u64 = 64 * 1024;
 
 /// The nodes to take locks on.
 pub(crate) struct Nodes {
@@ -32,15 +28,49 @@ pub(crate) struct Nodes {
     file: Option<PathBuf>,
     /// The file with the password, if the command can read it again.
     password_file: Option<PathBuf>,
+    /// The config file that the command has to read too: the user named it, or the nodes in it have
+    /// passwords.
+    config_file: Option<PathBuf>,
+    /// Where the nodes were named.
+    origin: NodesOrigin,
+    /// Where the password file was named.
+    password_origin: Option<NodesOrigin>,
+}
+
+/// Where a setting was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NodesOrigin {
+    Flag(&'static str),
+    Environment(&'static str),
+    File(PathBuf),
+    /// It was not set.
+    Default,
 }
 
 impl Nodes {
-    fn of(urls: String) -> Self {
+    fn of(urls: String, origin: NodesOrigin) -> Self {
         Self {
             urls,
             file: None,
             password_file: None,
+            config_file: None,
+            origin,
+            password_origin: None,
         }
+    }
+
+    pub(crate) fn origin(&self) -> &NodesOrigin {
+        &self.origin
+    }
+
+    /// The file that has the URLs, and the file that has the password.
+    pub(crate) fn files(&self) -> [Option<&Path>; 2] {
+        [self.file.as_deref(), self.password_file.as_deref()]
+    }
+
+    /// Where the password file was named, if there is one.
+    pub(crate) fn password_origin(&self) -> Option<&NodesOrigin> {
+        self.password_origin.as_ref()
     }
 
     /// The URLs for the library, with passwords.
@@ -48,25 +78,30 @@ impl Nodes {
         &self.urls
     }
 
-    /// The variable for the command's environment, so that a `ringfence` in it finds the same
-    /// nodes. It never has a password.
-    pub(crate) fn env(&self) -> (&'static str, String) {
-        match self.file.as_deref().and_then(Path::to_str) {
-            Some(file) => (NODES_FILE, file.to_owned()),
-            None => (NODES, without_passwords(&self.urls).unwrap_or_default()),
-        }
-    }
-
-    /// The variable that names the password file to a `ringfence` in the command, if there is one.
-    pub(crate) fn password_env(&self) -> Option<(&'static str, String)> {
-        let file = self.password_file.as_deref().and_then(Path::to_str)?;
-        Some((PASSWORD_FILE, file.to_owned()))
+    /// The variables for the command's environment, so that a `ringfence` in it finds the same
+    /// nodes. They never have a password: files that have one are named.
+    pub(crate) fn env(&self) -> Vec<(&'static str, String)> {
+        let path = |file: &Option<PathBuf>| file.as_deref()?.to_str().map(str::to_owned);
+        let config = path(&self.config_file).map(|file| (config::CONFIG, file));
+        let in_config = matches!(self.origin, NodesOrigin::File(_)) && has_password(&self.urls);
+        let nodes = match path(&self.file) {
+            Some(file) => Some((NODES_FILE, file)),
+            // The environment goes before the file, and would hide the passwords in it.
+            None if in_config && config.is_some() => None,
+            None => Some((NODES, without_passwords(&self.urls).unwrap_or_default())),
+        };
+        let password = path(&self.password_file).map(|file| (PASSWORD_FILE, file));
+        [nodes, config, password].into_iter().flatten().collect()
     }
 }
 
 /// The nodes to take locks on: those that were given, or the file in the user's state folder.
-pub(crate) fn resolve(given: &Global, report: Report) -> Result<Nodes, CliFailure> {
-    let nodes = locate(given, report)?;
+pub(crate) fn resolve(
+    given: &Global,
+    config: &Config,
+    report: Report,
+) -> Result<Nodes, CliFailure> {
+    let nodes = locate(given, config, report)?;
     let parsed = parse_nodes(&nodes.urls).unwrap_or_default();
     // The library has memory nodes for tests. No other process would see the lock.
     if parsed.iter().any(|node| matches!(node, NodeUrl::Memory(_))) {
@@ -79,8 +114,8 @@ pub(crate) fn resolve(given: &Global, report: Report) -> Result<Nodes, CliFailur
 }
 
 /// The nodes that were given, also if they cannot be used for locks.
-pub(crate) fn locate(given: &Global, report: Report) -> Result<Nodes, CliFailure> {
-    let mut nodes = find(given, report)?;
+pub(crate) fn locate(given: &Global, config: &Config, report: Report) -> Result<Nodes, CliFailure> {
+    let mut nodes = find(given, config, report)?;
     if let Ok([NodeUrl::Sqlite(path)]) = parse_nodes(&nodes.urls).as_deref()
         && path.is_relative()
     {
@@ -88,27 +123,52 @@ pub(crate) fn locate(given: &Global, report: Report) -> Result<Nodes, CliFailure
         let path = path::absolute(path)?;
         nodes.urls = format!("sqlite:{}", path.display());
     }
-    let password_file = given
-        .password_file
-        .clone()
-        .or_else(|| path_in(PASSWORD_FILE));
-    if let Some(file) = password_file {
-        let secret = Secret::read(&file, "--password-file", Some(PASSWORD_FILE))?;
-        secret.check_rights()?;
-        let password = secret.text.strip_suffix('\n').unwrap_or(&secret.text);
-        let password = password.strip_suffix('\r').unwrap_or(password);
-        if password.is_empty() {
-            return Err(secret.refused("it contains no password"));
-        }
-        nodes.urls = with_password(&nodes.urls, password)
-            .map_err(|error| CliFailure::usage(error.to_string()))?;
-        nodes.password_file = secret.path_for_command()?;
+    if config.is_named || has_password(&nodes.urls) {
+        let used = match &nodes.origin {
+            NodesOrigin::File(file) => Some(file.clone()),
+            _ => None,
+        };
+        let named = config.files.first().filter(|_| config.is_named);
+        let named = named.map(|file| file.path().to_path_buf());
+        nodes.config_file = named.or(used).filter(|file| file.is_file());
     }
+    add_password(&mut nodes, given, config)?;
     warn_of_exposure(&nodes.urls, report);
     Ok(nodes)
 }
 
-fn find(given: &Global, report: Report) -> Result<Nodes, CliFailure> {
+/// Gives the password of the password file, if there is one, to the nodes that have none.
+fn add_password(nodes: &mut Nodes, given: &Global, config: &Config) -> Result<(), CliFailure> {
+    let flag = given.password_file.clone();
+    let flag = flag.map(|file| (file, NodesOrigin::Flag("--password-file")));
+    let environment = || {
+        Some((
+            path_in(PASSWORD_FILE)?,
+            NodesOrigin::Environment(PASSWORD_FILE),
+        ))
+    };
+    let filed = || {
+        let found = config.first(|file| file.password_file.clone())?;
+        Some((found.value, NodesOrigin::File(found.file.to_path_buf())))
+    };
+    let Some((file, origin)) = flag.or_else(environment).or_else(filed) else {
+        return Ok(());
+    };
+    let secret = Secret::read(&file, "--password-file", Some(PASSWORD_FILE))?;
+    secret.check_rights()?;
+    let password = secret.text().strip_suffix('\n').unwrap_or(secret.text());
+    let password = password.strip_suffix('\r').unwrap_or(password);
+    if password.is_empty() {
+        return Err(secret.refused("it contains no password"));
+    }
+    nodes.urls = with_password(&nodes.urls, password)
+        .map_err(|error| CliFailure::usage(error.to_string()))?;
+    nodes.password_file = secret.path_for_command()?;
+    nodes.password_origin = Some(origin);
+    Ok(())
+}
+
+fn find(given: &Global, config: &Config, report: Report) -> Result<Nodes, CliFailure> {
     if let Some(urls) = &given.nodes {
         if has_password(urls) {
             report.warn(
@@ -116,10 +176,10 @@ fn find(given: &Global, report: Report) -> Result<Nodes, CliFailure> {
                  put the URLs into a file and name it with --nodes-file",
             );
         }
-        return listed(urls.clone());
+        return listed(urls.clone(), NodesOrigin::Flag("--nodes"));
     }
     if let Some(file) = &given.nodes_file {
-        return filed(file);
+        return filed(file, NodesOrigin::Flag("--nodes-file"));
     }
     match (env::var_os(NODES), path_in(NODES_FILE)) {
         (Some(_), Some(_)) => Err(CliFailure::usage(format!(
@@ -127,28 +187,44 @@ fn find(given: &Global, report: Report) -> Result<Nodes, CliFailure> {
              unset one of them, or use --nodes or --nodes-file"
         ))),
         (Some(urls), None) => match urls.into_string() {
-            Ok(urls) => listed(urls),
+            Ok(urls) => listed(urls, NodesOrigin::Environment(NODES)),
             Err(_) => Err(CliFailure::usage(format!("{NODES} is not UTF-8"))),
         },
-        (None, Some(file)) => filed(&file),
-        (None, None) => Ok(Nodes::of(default_file()?)),
+        (None, Some(file)) => filed(&file, NodesOrigin::Environment(NODES_FILE)),
+        (None, None) => configured(config),
     }
 }
 
-fn listed(urls: String) -> Result<Nodes, CliFailure> {
+/// The nodes of the first config file that names some, or the file of the user.
+fn configured(config: &Config) -> Result<Nodes, CliFailure> {
+    let urls = |file: &config::ConfigFile| file.nodes.clone();
+    let file = |file: &config::ConfigFile| file.nodes_file.clone();
+    match config.first(|of| urls(of).map(Ok).or_else(|| file(of).map(Err))) {
+        Some(found) => {
+            let origin = NodesOrigin::File(found.file.to_path_buf());
+            match found.value {
+                Ok(urls) => listed(urls, origin),
+                Err(file) => filed(&file, origin),
+            }
+        }
+        None => Ok(Nodes::of(default_file()?, NodesOrigin::Default)),
+    }
+}
+
+fn listed(urls: String, origin: NodesOrigin) -> Result<Nodes, CliFailure> {
     if urls.trim().is_empty() {
         return Err(CliFailure::usage(format!(
             "--nodes (or {NODES}) is empty; leave it out to use this user's own file"
         )));
     }
-    Ok(Nodes::of(urls))
+    Ok(Nodes::of(urls, origin))
 }
 
 /// The nodes in a file: URLs separated by commas or newlines. A line that begins with `#` is a
 /// comment.
-fn filed(file: &Path) -> Result<Nodes, CliFailure> {
+fn filed(file: &Path, origin: NodesOrigin) -> Result<Nodes, CliFailure> {
     let secret = Secret::read(file, "--nodes-file", Some(NODES_FILE))?;
-    let lines = secret.text.lines().map(str::trim);
+    let lines = secret.text().lines().map(str::trim);
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
     let urls: Vec<&str> = lines.map(|line| line.trim_matches(',').trim()).collect();
     let urls = urls.join(",");
@@ -160,12 +236,12 @@ fn filed(file: &Path) -> Result<Nodes, CliFailure> {
     }
     Ok(Nodes {
         file: secret.path_for_command()?,
-        ..Nodes::of(urls)
+        ..Nodes::of(urls, origin)
     })
 }
 
 /// Whether a list contains a password. A list that cannot be parsed may contain one.
-fn has_password(urls: &str) -> bool {
+pub(crate) fn has_password(urls: &str) -> bool {
     match parse_nodes(urls) {
         Ok(nodes) => servers(&nodes).any(|url| url.password.is_some()),
         Err(_) => urls.contains('@') || urls.contains("pass="),
@@ -188,73 +264,6 @@ fn warn_of_exposure(urls: &str, report: Report) {
             "the password for {} is sent over the network unencrypted: use rediss:// (TLS)",
             exposed.join(", ")
         ));
-    }
-}
-
-/// A file that may contain a password or a token.
-pub(crate) struct Secret<'f> {
-    file: &'f Path,
-    option: &'static str,
-    text: String,
-    metadata: Metadata,
-}
-
-impl<'f> Secret<'f> {
-    /// Reads a file that `option` names, or the environment `variable` if there is one.
-    pub(crate) fn read(
-        file: &'f Path,
-        option: &'static str,
-        variable: Option<&str>,
-    ) -> Result<Self, CliFailure> {
-        let unreadable = |error: io::Error| {
-            let file = file.display().to_string();
-            let file = file.escape_debug();
-            let or = variable.map_or_else(String::new, |variable| format!(" or {variable}"));
-            CliFailure::usage(format!("{file} ({option}{or}): {error}"))
-        };
-        let opened = File::open(file).map_err(unreadable)?;
-        let metadata = opened.metadata().map_err(unreadable)?;
-        let mut text = String::new();
-        let mut limited = opened.take(FILE_MAX_BYTES + 1);
-        limited.read_to_string(&mut text).map_err(unreadable)?;
-        let secret = Self {
-            file,
-            option,
-            text,
-            metadata,
-        };
-        if secret.text.len() as u64 > FILE_MAX_BYTES {
-            return Err(secret.refused("it is longer than 64 KiB"));
-        }
-        Ok(secret)
-    }
-
-    pub(crate) fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// Refuses a file with a secret if every user may read or change it.
-    pub(crate) fn check_rights(&self) -> Result<(), CliFailure> {
-        let mode = self.metadata.mode() & 0o7777;
-        if mode & 0o006 == 0 {
-            return Ok(());
-        }
-        Err(self.refused(&format!(
-            "it contains a secret, and its mode {mode:04o} lets every user read or change it: \
-             chmod it to 0600 or 0640 (a Kubernetes secret: `defaultMode: 0400`)"
-        )))
-    }
-
-    /// A path under which the command can read the file; `None` for a pipe, which can be read once.
-    fn path_for_command(&self) -> io::Result<Option<PathBuf>> {
-        let path = self.metadata.is_file().then(|| path::absolute(self.file));
-        path.transpose()
-    }
-
-    pub(crate) fn refused(&self, why: &str) -> CliFailure {
-        let file = self.file.display().to_string();
-        let (file, option) = (file.escape_debug(), self.option);
-        CliFailure::usage(format!("{file} ({option}) was not used: {why}"))
     }
 }
 

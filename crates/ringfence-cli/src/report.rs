@@ -189,6 +189,25 @@ pub(crate) fn wants_colour() -> bool {
     set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
 }
 
+/// `text` in lines of at most `width` characters, broken between words where that is possible.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut line: Vec<char> = Vec::new();
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        if !line.is_empty() && line.len() + 1 + word.chars().count() <= width {
+            line.push(' ');
+        } else if !line.is_empty() {
+            lines.push(line.drain(..).collect());
+        }
+        line.extend(word.chars());
+        while line.len() > width {
+            lines.push(line.drain(..width).collect());
+        }
+    }
+    lines.push(line.into_iter().collect());
+    lines
+}
+
 /// A name or label in one line that is not too long to read.
 pub(crate) fn shortened(text: &str) -> String {
     const MOST: usize = 48;

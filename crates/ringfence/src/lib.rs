@@ -57,7 +57,7 @@
 //! | timeout of one call to a node | a tenth of the TTL, 20 ms to 1 s | [`Builder::node_timeout`] |
 //! | clock drift that is allowed for | 1 % of the TTL and 2 ms | [`Builder::drift`] |
 //! | window: how far the nodes' clocks may differ | 5 s | [`Builder::window`] |
-//! | quarantine of a node that may have forgotten locks | 35 s | [`Builder::quarantine`] |
+//! | quarantine of a node that may have forgotten locks | 35 s, in force as 37 s with the allowance for clocks | [`Builder::quarantine`] |
 //! | life of a latch after its last arrival | 1 h | [`Latch::ttl`] |
 //!
 //! # Features

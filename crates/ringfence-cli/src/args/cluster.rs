@@ -1,10 +1,10 @@
-//! The arguments of the commands on the nodes: `init`, `doctor`.
+//! The arguments of the commands on the nodes and the settings: `init`, `doctor`, `config`.
 
 use std::time::Duration;
 
 use clap::Args;
 
-use super::name;
+use super::{lock_names, name};
 use crate::{duration, help};
 
 /// Declare that the nodes are a new cluster, so that they vote at once
@@ -33,6 +33,18 @@ pub(crate) struct InitArgs {
 #[command(after_help = help::DOCTOR)]
 pub(crate) struct DoctorArgs {
     /// The name of a lock; also checks our user's rights to its keys
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name, add = lock_names())]
+    pub(crate) name: Option<String>,
+}
+
+/// Show the settings in force, and where each comes from
+///
+/// Nodes, files and the defaults of locks: what is in force, and whether a flag, the
+/// environment or a file says so, or nothing does (default). Passwords are not shown.
+#[derive(Debug, Args)]
+#[command(after_help = help::CONFIG)]
+pub(crate) struct ConfigArgs {
+    /// The name of a lock; shows the settings of the patterns that fit it
+    #[arg(value_parser = name, add = lock_names())]
     pub(crate) name: Option<String>,
 }

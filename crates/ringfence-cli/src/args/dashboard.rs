@@ -18,7 +18,7 @@ pub(crate) struct DashboardArgs {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:7471")]
     pub(crate) listen: SocketAddr,
     /// A file with the token that viewers need, at least 16 characters
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub(crate) token_file: Option<PathBuf>,
     /// Answer requests for this host name too, such as that of a proxy; repeatable
     #[arg(long, value_name = "HOST")]

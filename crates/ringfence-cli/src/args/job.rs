@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 
-use super::{LockArgs, name, permits};
+use super::{KindArgs, LockArgs, lock_names, name};
+use crate::completion::command_words;
 use crate::report::CliFailure;
 use crate::supervise::{Leftovers, OnLost, StopSchedule};
 use crate::{duration, exit, help};
@@ -23,16 +25,8 @@ use crate::{duration, exit, help};
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
-    /// Let this many run at once; NAME is a semaphore, independent of a lock NAME
-    #[arg(long, value_name = "N", value_parser = permits())]
-    #[arg(conflicts_with_all = ["hold_at_least", "shared"])]
-    pub(crate) permits: Option<u32>,
-    /// If the command ends sooner than this, block other clients until then
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
-    pub(crate) hold_at_least: Option<Duration>,
-    /// Share the lock with other --shared commands; block all others
-    #[arg(long, conflicts_with_all = ["lock_delay", "hold_at_least"])]
-    pub(crate) shared: bool,
+    #[command(flatten)]
+    pub(crate) kind: KindArgs,
     /// What to do when the lock is lost: term, kill or ignore
     #[arg(
         long,
@@ -74,10 +68,11 @@ pub(crate) struct ElectArgs {
 #[derive(Debug, Args)]
 pub(crate) struct JobArgs {
     /// The name of the lock
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name, add = lock_names())]
     pub(crate) name: String,
     /// The command and its arguments; no shell is involved
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(add = ArgValueCompleter::new(command_words))]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
     pub(crate) terms: LockArgs,
@@ -92,8 +87,9 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) kill_grace: Option<Duration>,
     /// Time from TERM, INT or QUIT to KILL when ringfence is asked to stop
-    #[arg(long, value_name = "DUR", default_value = "25s", value_parser = duration::parse)]
-    pub(crate) stop_grace: Duration,
+    /// [default: 25s]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    pub(crate) stop_grace: Option<Duration>,
     /// Processes that run on after the command exits: leave, wait (hold the lock
     /// until they end) or term
     #[arg(
@@ -104,24 +100,28 @@ pub(crate) struct JobArgs {
     )]
     pub(crate) leftovers: Leftovers,
     /// Write metrics to this file, for Prometheus' textfile collector
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub(crate) metrics_file: Option<PathBuf>,
     /// Exit with this code if another client holds the lock
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::CONFLICT)]
     pub(crate) conflict_exit_code: u8,
 }
 
+/// The time from TERM to KILL when ringfence is asked to stop, if none is given.
+pub(crate) const DEFAULT_STOP_GRACE: Duration = Duration::from_secs(25);
+
 impl JobArgs {
     /// When the command gets which signal after a lost lock or a request to stop.
     pub(crate) fn schedule(&self, on_lost: OnLost) -> StopSchedule {
-        let ttl = self.terms.ttl;
+        let ttl = self.terms.ttl();
         let kill_grace = self.kill_grace.unwrap_or(ttl / 3);
-        StopSchedule::new(on_lost, kill_grace, self.stop_grace, ttl)
+        let stop_grace = self.stop_grace.unwrap_or(DEFAULT_STOP_GRACE);
+        StopSchedule::new(on_lost, kill_grace, stop_grace, ttl)
     }
 
     /// Checks that span several arguments.
     pub(super) fn check_grace(&self) -> Result<(), CliFailure> {
-        let ttl = self.terms.ttl;
+        let ttl = self.terms.ttl();
         match self.kill_grace {
             Some(grace) if grace > StopSchedule::longest_grace(ttl) => {
                 Err(CliFailure::usage(format!(
@@ -138,7 +138,7 @@ impl JobArgs {
 
     /// The command is asked to end the grace before the lock must end.
     fn check_max_hold(&self) -> Result<(), CliFailure> {
-        let grace = self.kill_grace.unwrap_or(self.terms.ttl / 3);
+        let grace = self.kill_grace.unwrap_or(self.terms.ttl() / 3);
         match self.max_hold {
             Some(most) if most <= grace => Err(CliFailure::usage(format!(
                 "--max-hold {} is not longer than --kill-grace {}, so the command would be ended as \

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::name;
 use super::token::TokenArgs;
+use super::{lock_names, name, permits};
 use crate::{duration, help};
 
 /// The TTL of a lock if none is given.
@@ -14,9 +14,9 @@ pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(10);
 /// How long a lock lasts, and how long to wait for it.
 #[derive(Debug, Args)]
 pub(crate) struct LockArgs {
-    /// The lock ends this long after its last renewal
-    #[arg(long, value_name = "DUR", default_value = "10s", value_parser = duration::parse)]
-    pub(crate) ttl: Duration,
+    /// The lock ends this long after its last renewal [default: 10s]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    pub(crate) ttl: Option<Duration>,
     /// Wait this long for the lock; a number without a unit is in seconds
     /// [default: for ever]
     #[arg(short, long, value_name = "DUR", value_parser = duration::parse_wait)]
@@ -34,6 +34,28 @@ pub(crate) struct LockArgs {
     pub(crate) no_quorum_after: Option<Duration>,
 }
 
+impl LockArgs {
+    /// The TTL that was given, or the usual one.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.ttl.unwrap_or(DEFAULT_TTL)
+    }
+}
+
+/// What of the lock is taken: all of it, a share, or a permit of a semaphore.
+#[derive(Debug, Default, Args)]
+pub(crate) struct KindArgs {
+    /// Let this many hold it at once; NAME is a semaphore, independent of a lock NAME
+    #[arg(long, value_name = "N", value_parser = permits())]
+    #[arg(conflicts_with_all = ["hold_at_least", "shared"])]
+    pub(crate) permits: Option<u32>,
+    /// If the lock is released sooner than this, block other clients until then
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    pub(crate) hold_at_least: Option<Duration>,
+    /// Share the lock with other --shared holders; block all others
+    #[arg(long, conflicts_with_all = ["lock_delay", "hold_at_least"])]
+    pub(crate) shared: bool,
+}
+
 /// Take a lock and print its token; the lock is not renewed
 ///
 /// The lock ends after its TTL, unless `extend` or `release` is called with the
@@ -43,10 +65,15 @@ pub(crate) struct LockArgs {
 #[command(after_help = help::ACQUIRE)]
 pub(crate) struct AcquireArgs {
     /// The name of the lock
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name, add = lock_names())]
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) terms: LockArgs,
+    #[command(flatten)]
+    pub(crate) kind: KindArgs,
+    /// After a lost lock, no client gets it for this much longer
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    pub(crate) lock_delay: Option<Duration>,
     /// The name of this holder, shown to people [default: host:pid]
     #[arg(long)]
     pub(crate) label: Option<String>,
@@ -56,7 +83,7 @@ pub(crate) struct AcquireArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ExtendArgs {
     /// The name of the lock
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name, add = lock_names())]
     pub(crate) name: String,
     /// The token that `acquire` printed [env: RINGFENCE_TOKEN, if RINGFENCE_NAME is
     /// not another lock]
@@ -72,7 +99,7 @@ pub(crate) struct ExtendArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ReleaseArgs {
     /// The name of the lock
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name, add = lock_names())]
     pub(crate) name: String,
     /// The token that `acquire` printed [env: RINGFENCE_TOKEN, if RINGFENCE_NAME is
     /// not another lock]

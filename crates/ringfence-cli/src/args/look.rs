@@ -1,9 +1,11 @@
-//! The arguments of the commands on the locks of other clients: `status`, `break`.
+//! The arguments of the commands of an operator: `status`, `break`, `bench`.
+
+use std::time::Duration;
 
 use clap::Args;
 
-use super::{name, permits};
-use crate::help;
+use super::{lock_names, name, permits};
+use crate::{duration, help};
 
 /// Show who holds a lock, or the state of the nodes
 ///
@@ -14,7 +16,7 @@ use crate::help;
 #[command(after_help = help::STATUS)]
 pub(crate) struct StatusArgs {
     /// The name of the lock; without it, show the nodes
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name, add = lock_names())]
     pub(crate) name: Option<String>,
     /// Exit with 0 if the lock is free, 75 if it is held, 69 without a majority
     #[arg(long, requires = "name")]
@@ -32,7 +34,7 @@ pub(crate) struct StatusArgs {
 #[command(after_help = help::BREAK)]
 pub(crate) struct BreakArgs {
     /// The name of the lock
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name, add = lock_names())]
     pub(crate) name: String,
     /// Do not ask
     #[arg(short, long)]
@@ -53,4 +55,33 @@ pub(crate) struct BreakArgs {
     /// The resource whose mark is raised [default: NAME]
     #[arg(long, value_name = "KEY", requires = "raise_mark")]
     pub(crate) resource: Option<String>,
+}
+
+/// Measure locks on these nodes for a few seconds
+///
+/// Takes and releases locks as fast as one task can, then with 64 tasks, and shows
+/// the rate and how long a lock takes. Asks first: other users of the servers may
+/// notice the load.
+#[derive(Debug, Args)]
+#[command(after_help = help::BENCH)]
+pub(crate) struct BenchArgs {
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// Measure for this long in all, at most 1m
+    #[arg(long, value_name = "DUR", default_value = "6s", value_parser = bench_span)]
+    pub(crate) duration: Duration,
+    /// Send at most this many requests in all
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
+    pub(crate) requests: u64,
+}
+
+/// A measurement is bounded, so that a mistyped unit does no harm.
+fn bench_span(text: &str) -> Result<Duration, String> {
+    let span = duration::parse(text)?;
+    match (Duration::from_millis(200)..=Duration::from_secs(60)).contains(&span) {
+        true => Ok(span),
+        false => Err("measure for 200ms to 1m".to_owned()),
+    }
 }

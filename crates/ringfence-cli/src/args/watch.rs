@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::name;
+use super::{lock_names, name};
 use crate::help;
 
 /// Print a line whenever a lock changes hands
@@ -14,6 +14,6 @@ use crate::help;
 #[command(after_help = help::WATCH)]
 pub(crate) struct WatchArgs {
     /// The name of the lock
-    #[arg(value_parser = name)]
+    #[arg(value_parser = name, add = lock_names())]
     pub(crate) name: String,
 }

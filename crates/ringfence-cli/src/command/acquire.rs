@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use super::{CommandContext, take};
+use super::CommandContext;
+use super::take::{TakeRequest, take};
 use crate::args::AcquireArgs;
 use crate::exit::Exit;
 use crate::report::CliFailure;
@@ -11,21 +12,28 @@ pub(super) async fn acquire(
     context: &CommandContext,
     args: AcquireArgs,
 ) -> Result<Exit, CliFailure> {
-    let mut lock = take::lock(context, &args.name, &args.terms).renew(false);
-    if let Some(label) = &args.label {
-        lock = lock.label(label);
-    }
-    let guard = take::take(context, lock, &args.name, &args.terms).await?;
-    let token = guard.receipt().with_ttl(args.terms.ttl).expose();
+    let request = TakeRequest {
+        name: &args.name,
+        terms: &args.terms,
+        kind: &args.kind,
+        lock_delay: args.lock_delay.unwrap_or_default(),
+        max_hold: None,
+        label: args.label.as_deref(),
+        renew: false,
+    };
+    let taken = take(context, request).await?;
+    let token = taken.receipt().with_ttl(args.terms.ttl()).expose();
+    let held = taken.held();
     let value = json!({
         "name": args.name,
         "token": token,
-        "fence": guard.fence(),
-        "valid_for_ms": super::millis(guard.remaining()),
-        "durability": guard.durability().to_string(),
+        "fence": held.fence(),
+        "slot": taken.slot(),
+        "valid_for_ms": super::millis(held.remaining()),
+        "durability": held.durability().to_string(),
     });
     // If the token cannot be printed, no client could release the lock: then the guard releases it.
     context.report.hand_over(&token, &value)?;
-    guard.leave();
+    taken.leave();
     Ok(Exit::Success)
 }

@@ -1,14 +1,14 @@
 //! `ringfence break`: an operator ends the hold of another client.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 
 use ringfence::{BreakRequest, Inspection};
 use serde_json::json;
 
 use super::status::text;
-use super::{CommandContext, mark};
+use super::{CommandContext, mark, question};
 use crate::args::BreakArgs;
-use crate::exit::{self, Exit};
+use crate::exit::Exit;
 use crate::report::{CliFailure, one_line};
 
 pub(super) async fn break_lock(
@@ -129,23 +129,10 @@ async fn confirm(what: &str, seen: &Inspection) -> Result<(), CliFailure> {
         )));
     }
     let question = format!(
-        "{what} is {}.\nBreak it only if its holder is dead: it is not stopped. Break it? [y/N] ",
+        "{what} is {}.\nBreak it only if its holder is dead: it is not stopped. Break it? [y/N]",
         one_line(&holder)
     );
-    let answer = tokio::task::spawn_blocking(move || {
-        let mut err = io::stderr().lock();
-        write!(err, "{question}").and_then(|()| err.flush())?;
-        let mut line = String::new();
-        io::stdin().read_line(&mut line).map(|_| line)
-    });
-    let answer = answer.await.map_err(io::Error::other)??;
-    match answer.trim() {
-        "y" | "Y" | "yes" => Ok(()),
-        _ => Err(CliFailure::new(
-            Exit::Conflict(exit::CONFLICT),
-            "nothing was broken",
-        )),
-    }
+    question::ask(&question, "nothing was broken").await
 }
 
 /// The person who runs the command, for the audit list: user and host.

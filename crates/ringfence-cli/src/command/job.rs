@@ -145,9 +145,8 @@ fn environment(context: &CommandContext, lease: &Lease, name: &str) -> Vec<(&'st
         (NAME, name.to_owned()),
         (TOKEN, lease.token().to_owned()),
         (FENCE, lease.fence().to_string()),
-        context.nodes.env(),
     ];
-    env.extend(context.nodes.password_env());
+    env.extend(context.nodes.env());
     env.extend(lease.slot().map(|slot| (SLOT, slot.to_string())));
     env
 }
@@ -163,9 +162,10 @@ fn exit_of(outcome: CommandOutcome) -> Exit {
 
 /// Warns of a `run` inside a `run` of the same lock: it would wait for its own parent.
 pub(super) fn warn_of_self_deadlock(context: &CommandContext, name: &str) {
-    let inherited = |key, value: &str| env::var_os(key).is_some_and(|given| given == *value);
-    let (nodes, which) = context.nodes.env();
-    if inherited(NAME, name) && inherited(nodes, &which) {
+    let inherited = |key: &str, value: &str| env::var_os(key).is_some_and(|given| given == *value);
+    let nodes = context.nodes.env();
+    let same_nodes = nodes.iter().all(|(key, value)| inherited(key, value));
+    if inherited(NAME, name) && same_nodes {
         let name = one_line(name);
         context.report.warn(&format!(
             "already running under the lock `{name}`: taking it again would wait for its own parent"

@@ -1,12 +1,16 @@
 //! `--raise-mark`: raises the mark of a fenced resource, so that it refuses a broken holder.
 
+use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
+use redis::{
+    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo,
+    RedisConnectionInfo, TlsCertificates,
+};
 use ringfence::resource::redis::{ADMIT, marks_key};
 use ringfence::resource::sql::{self, POSTGRES, SQLITE};
-use ringfence::url::{Address, NodeUrl, RedisUrl, parse_nodes};
+use ringfence::url::{Address, NodeUrl, RedisUrl, TlsFiles, parse_nodes};
 
 use crate::args::BreakArgs;
 use crate::exit::Exit;
@@ -24,7 +28,7 @@ pub(super) struct MarkTarget {
 
 enum Store {
     /// A server and the login there.
-    Redis(Box<ConnectionInfo>),
+    Redis(Box<Client>),
     /// The file of a database.
     Sqlite(PathBuf),
     /// Only the SQL is printed: which account may write the table, we cannot know.
@@ -41,7 +45,7 @@ impl MarkTarget {
             Store::Postgres
         } else {
             match parse_nodes(url).as_deref() {
-                Ok([NodeUrl::Redis(redis)]) => Store::Redis(Box::new(connection(redis)?)),
+                Ok([NodeUrl::Redis(redis)]) => Store::Redis(Box::new(client(redis)?)),
                 Ok([NodeUrl::Sqlite(path)]) => Store::Sqlite(path.clone()),
                 Ok(_) => {
                     return Err(CliFailure::usage(
@@ -64,16 +68,14 @@ impl MarkTarget {
         }
     }
 
-    async fn raise_on_redis(
-        &self,
-        server: &ConnectionInfo,
-        fence: u64,
-    ) -> Result<String, CliFailure> {
+    async fn raise_on_redis(&self, client: &Client, fence: u64) -> Result<String, CliFailure> {
         let failed = |error: String| self.failed(fence, &error);
-        let client =
-            redis::Client::open(server.clone()).map_err(|error| failed(error.to_string()))?;
         let raise = async {
-            let mut connection = client.get_multiplexed_async_connection().await?;
+            let patience = AsyncConnectionConfig::new()
+                .set_connection_timeout(Some(PATIENCE))
+                .set_response_timeout(Some(PATIENCE));
+            let connection = client.get_multiplexed_async_connection_with_config(&patience);
+            let mut connection = connection.await?;
             let script = format!("{ADMIT}\nreturn admit(KEYS[1], 'write', ARGV[1], '0')");
             redis::Script::new(&script)
                 .key(marks_key(&self.resource))
@@ -133,18 +135,19 @@ impl MarkTarget {
     }
 }
 
-/// Where the server is, and the login there.
-fn connection(url: &RedisUrl) -> Result<ConnectionInfo, CliFailure> {
-    if url.tls.is_some() {
-        return Err(CliFailure::usage(
-            "--raise-mark cannot use TLS: raise the mark with the client of the data, to the fence \
-             that `break` prints",
-        ));
-    }
-    let address = match &url.address {
-        Address::Tcp(host, port) => ConnectionAddr::Tcp(host.clone(), *port),
-        Address::Unix(path) => ConnectionAddr::Unix(path.clone()),
-        Address::Service(_) => {
+/// A client for the server, which is not connected yet.
+fn client(url: &RedisUrl) -> Result<Client, CliFailure> {
+    let wrong = |error: redis::RedisError| CliFailure::usage(format!("--raise-mark: {error}"));
+    let address = match (&url.address, &url.tls) {
+        (Address::Tcp(host, port), None) => ConnectionAddr::Tcp(host.clone(), *port),
+        (Address::Tcp(host, port), Some(_)) => ConnectionAddr::TcpTls {
+            host: host.clone(),
+            port: *port,
+            insecure: false,
+            tls_params: None,
+        },
+        (Address::Unix(path), _) => ConnectionAddr::Unix(path.clone()),
+        (Address::Service(_), _) => {
             return Err(CliFailure::usage(
                 "--raise-mark needs the address of the server with the data, not of its Sentinels",
             ));
@@ -157,7 +160,30 @@ fn connection(url: &RedisUrl) -> Result<ConnectionInfo, CliFailure> {
     if let Some(password) = &url.password {
         login = login.set_password(password);
     }
-    let info = address.into_connection_info();
-    let info = info.map_err(|error| CliFailure::usage(error.to_string()))?;
-    Ok(info.set_redis_settings(login))
+    let info = address.into_connection_info().map_err(wrong)?;
+    let info = info.set_redis_settings(login);
+    match &url.tls {
+        None => Client::open(info).map_err(wrong),
+        Some(files) => Client::build_with_tls(info, certificates(files)?).map_err(wrong),
+    }
+}
+
+/// The certificates that the URL names.
+fn certificates(files: &TlsFiles) -> Result<TlsCertificates, CliFailure> {
+    let read = |file: &PathBuf| {
+        fs::read(file).map_err(|error| {
+            let file = file.display().to_string();
+            CliFailure::usage(format!("--raise-mark: {}: {error}", file.escape_debug()))
+        })
+    };
+    let identity = files.identity.as_ref().map(|(cert, key)| {
+        Ok::<_, CliFailure>(ClientTlsConfig {
+            client_cert: read(cert)?,
+            client_key: read(key)?,
+        })
+    });
+    Ok(TlsCertificates {
+        client_tls: identity.transpose()?,
+        root_cert: files.ca.as_ref().map(read).transpose()?,
+    })
 }

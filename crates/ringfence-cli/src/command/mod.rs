@@ -2,7 +2,9 @@
 //! signals.
 
 mod acquire;
+mod bench;
 mod break_lock;
+mod config;
 mod doctor;
 mod elect;
 mod extend;
@@ -11,7 +13,9 @@ mod failure;
 mod init;
 mod job;
 mod ls;
+mod man;
 mod mark;
+mod question;
 mod release;
 mod run;
 mod status;
@@ -23,11 +27,12 @@ use std::cell::Cell;
 use std::future::Future;
 use std::time::Duration;
 
-use clap::CommandFactory;
 use ringfence::Locks;
 use rustix::process::Signal;
 
 use crate::args::{Cli, CliCommand, Global, LockCommand};
+use crate::completion;
+use crate::config::Config;
 use crate::dashboard;
 use crate::exit::Exit;
 use crate::metrics_file::MetricsFile;
@@ -42,29 +47,28 @@ const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
 /// Executes the command in the arguments.
 pub(crate) async fn run(cli: Cli, report: Report) -> Result<Exit, CliFailure> {
     let given = &cli.global;
+    let config = || Config::read(given.config.as_deref());
     match cli.command {
-        CliCommand::Lock(command) => on_locks(command, given, report).await,
+        CliCommand::Lock(command) => on_locks(command, given, &config()?, report).await,
         CliCommand::Init(args) => {
-            init::init(args, nodes::resolve(given, report)?.urls(), report).await
+            let nodes = nodes::resolve(given, &config()?, report)?;
+            init::init(args, nodes.urls(), report).await
         }
         CliCommand::Doctor(args) => {
-            doctor::doctor(args, nodes::locate(given, report)?.urls(), report).await
+            let nodes = nodes::locate(given, &config()?, report)?;
+            doctor::doctor(args, nodes.urls(), report).await
         }
+        CliCommand::Config(args) => config::config(&args, given, &config()?, report),
         CliCommand::Dashboard(args) => {
-            dashboard::dashboard(args, nodes::resolve(given, report)?.urls(), report).await
+            let nodes = nodes::resolve(given, &config()?, report)?;
+            dashboard::dashboard(args, nodes.urls(), report).await
         }
         CliCommand::Completions(args) => {
-            let (mut cli, mut script) = (Cli::command(), Vec::new());
-            clap_complete::generate(args.shell, &mut cli, "ringfence", &mut script);
-            print(String::from_utf8_lossy(&script).trim_end())?;
+            let script = completion::script(args.shell)?;
+            print(String::from_utf8_lossy(&script).trim())?;
             Ok(Exit::Success)
         }
-        CliCommand::Man => {
-            let mut page = Vec::new();
-            clap_mangen::Man::new(Cli::command()).render(&mut page)?;
-            print(String::from_utf8_lossy(&page).trim_end())?;
-            Ok(Exit::Success)
-        }
+        CliCommand::Man(args) => man::man(&args, report),
     }
 }
 
@@ -79,12 +83,14 @@ struct CommandContext {
 }
 
 async fn on_locks(
-    command: LockCommand,
+    mut command: LockCommand,
     given: &Global,
+    config: &Config,
     report: Report,
 ) -> Result<Exit, CliFailure> {
+    config.apply(&mut command);
     command.check()?;
-    let nodes = nodes::resolve(given, report)?;
+    let nodes = nodes::resolve(given, config, report)?;
     let metrics = metrics_file(&command, report)?;
     let mut signals = Signals::terminating()?;
     if command.job().is_some() {
@@ -142,6 +148,7 @@ impl CommandContext {
                 interruptible(signals, break_lock::break_lock(self, args)).await
             }
             LockCommand::Status(args) => interruptible(signals, status::status(self, args)).await,
+            LockCommand::Bench(args) => interruptible(signals, bench::bench(self, args)).await,
             LockCommand::Ls(args) if args.watch => {
                 until_signal(signals, ls::watch(self, args)).await
             }

@@ -11,9 +11,17 @@ pub(super) async fn release(
     context: &CommandContext,
     args: ReleaseArgs,
 ) -> Result<Exit, CliFailure> {
-    let lock = context.locks.mutex(&args.name);
     let receipt = token::receipt(&args.name, args.token.as_ref())?;
-    lock.release_receipt(&receipt).await?;
+    match receipt.permits() {
+        Some(permits) => {
+            let semaphore = context.locks.semaphore(&args.name, permits);
+            semaphore.release_receipt(&receipt).await?;
+        }
+        None => {
+            let lock = context.locks.mutex(&args.name);
+            lock.release_receipt(&receipt).await?;
+        }
+    }
     let text = format!("released {}", one_line(&args.name));
     context
         .report

@@ -1,7 +1,8 @@
 //! `ringfence run`: holds a lock while a command runs.
 
+use super::CommandContext;
 use super::job::{self, Running, warn_of_self_deadlock};
-use super::{CommandContext, take};
+use super::take::{TakeRequest, take};
 use crate::args::RunArgs;
 use crate::exit::Exit;
 use crate::lease::Lease;
@@ -13,7 +14,7 @@ pub(super) async fn run(
     args: RunArgs,
     signals: &mut Signals,
 ) -> Result<Exit, CliFailure> {
-    if args.permits.is_none() {
+    if args.kind.permits.is_none() {
         warn_of_self_deadlock(context, &args.job.name);
     }
     let taken = taken(context, &args);
@@ -23,29 +24,16 @@ pub(super) async fn run(
 }
 
 async fn taken(context: &CommandContext, args: &RunArgs) -> Result<Lease, CliFailure> {
-    let (name, terms) = (&args.job.name, &args.job.terms);
-    let lock_delay = args.job.lock_delay.unwrap_or_default();
-    let label = args.label.clone().unwrap_or_else(|| job::label(&args.job));
-    if let Some(permits) = args.permits {
-        let permit = take::semaphore(context, name, permits, terms)
-            .label(&label)
-            .max_hold(args.job.max_hold)
-            .lock_delay(lock_delay);
-        let guard = take::permit(context, permit, name, terms).await?;
-        return Ok(guard.into());
-    }
-    if args.shared {
-        let lock = take::shared_lock(context, name, terms)
-            .label(&label)
-            .max_hold(args.job.max_hold);
-        let guard = take::take_shared(context, lock, name, terms).await?;
-        return Ok(guard.into());
-    }
-    let lock = take::lock(context, name, terms)
-        .label(&label)
-        .max_hold(args.job.max_hold)
-        .lock_delay(lock_delay)
-        .hold_at_least(args.hold_at_least.unwrap_or_default());
-    let guard = take::take(context, lock, name, terms).await?;
-    Ok(guard.into())
+    let job = &args.job;
+    let label = args.label.clone().unwrap_or_else(|| job::label(job));
+    let request = TakeRequest {
+        name: &job.name,
+        terms: &job.terms,
+        kind: &args.kind,
+        lock_delay: job.lock_delay.unwrap_or_default(),
+        max_hold: job.max_hold,
+        label: Some(&label),
+        renew: true,
+    };
+    Ok(take(context, request).await?.into())
 }

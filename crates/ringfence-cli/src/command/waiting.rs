@@ -13,7 +13,7 @@ use ringfence_core::time::Timestamp;
 use super::CommandContext;
 use super::status::text::{lease, who};
 use crate::duration;
-use crate::report::{one_line, shortened};
+use crate::report::{one_line, shortened, wrapped};
 
 /// A wait that is shorter than this is not shown.
 const SILENT: Duration = Duration::from_secs(1);
@@ -77,16 +77,12 @@ impl<'a> WaitingLine<'a> {
             let waited = duration::show(Duration::from_secs(now.since(began).as_secs()));
             let text = one_line(&format!("ringfence: {text} ({waited})"));
             // Wrapped lines cannot be erased.
-            let text: String = text.chars().take(columns().saturating_sub(1)).collect();
+            let text = shortened_to(&text, columns().saturating_sub(1));
             let _ = write!(io::stderr(), "\r\x1b[K{text}");
             self.written = Some((cause.to_owned(), now));
             return;
         }
-        let is_news = match &self.written {
-            None => true,
-            Some((before, at)) => before != cause && now.since(*at) >= BETWEEN_LINES,
-        };
-        if is_news {
+        if is_news(self.written.as_ref(), cause, now) {
             self.context.report.warn(text);
             self.written = Some((cause.to_owned(), now));
         }
@@ -98,6 +94,24 @@ impl Drop for WaitingLine<'_> {
         if self.is_terminal && self.written.is_some() {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
+    }
+}
+
+/// `text`, or its first words if it has more than `width` characters.
+fn shortened_to(text: &str, width: usize) -> String {
+    let words = wrapped(text, width.saturating_sub(1));
+    match &words[..] {
+        [first, _, ..] => format!("{first}…"),
+        _ => text.to_owned(),
+    }
+}
+
+/// Whether a log gets another line: for the first cause at once, for a new one 30 s after the last
+/// line at the earliest.
+fn is_news(written: Option<&(String, Timestamp)>, cause: &str, now: Timestamp) -> bool {
+    match written {
+        None => true,
+        Some((before, at)) => before != cause && now.since(*at) >= BETWEEN_LINES,
     }
 }
 
@@ -196,4 +210,29 @@ async fn quarantine(context: &CommandContext) -> Option<(String, String)> {
         [] => return None,
     };
     Some((who, duration::show_ceil(*left)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_too_long_ends_after_a_word() {
+        assert_eq!(shortened_to("held by a", 10), "held by a");
+        assert_eq!(
+            shortened_to("held by a, next in the queue", 20),
+            "held by a, next in…"
+        );
+    }
+
+    #[test]
+    fn a_log_gets_a_line_for_a_new_cause_and_at_most_one_in_30_seconds() {
+        let began = Timestamp::ZERO + Duration::from_secs(100);
+        let after = |secs| began + Duration::from_secs(secs);
+        let written = ("held by a".to_owned(), began);
+        assert!(is_news(None, "held by a", began));
+        assert!(!is_news(Some(&written), "held by b", after(29)));
+        assert!(is_news(Some(&written), "held by b", after(30)));
+        assert!(!is_news(Some(&written), "held by a", after(3600)));
+    }
 }

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::nodes::Secret;
 use crate::report::CliFailure;
+use crate::secret::Secret;
 
 use super::access::TOKEN_MIN_CHARS;
 

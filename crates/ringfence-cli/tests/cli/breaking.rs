@@ -1,6 +1,6 @@
 //! `ringfence break`: an operator ends the hold of another client.
 
-use ringfence_testkit::Fleet;
+use ringfence_testkit::{Certificates, Flavor, Fleet, Server};
 use serde_json::Value;
 
 use super::person::Person;
@@ -214,4 +214,26 @@ fn one_reader_is_broken_and_the_other_stays() {
     let all = ringfence(&scene, &["break", "x", "-y"]);
     assert_eq!(all.code(), 0, "{}", all.stderr());
     assert_eq!(second.finish().code(), 79);
+}
+
+#[test]
+fn the_mark_of_a_resource_behind_tls_is_raised_too() {
+    let (_server, scene) = Scene::served();
+    let certificates = Certificates::generate();
+    let data = Server::builder(Flavor::Redis).tls(&certificates).start();
+    let trusted = certificates.authority_file();
+    let url = format!("{}?ca={}", data.url(), trusted.display());
+    dead_holder(&scene);
+    let raised = ringfence(&scene, &["break", "x", "-y", "--raise-mark", &url]);
+    assert_eq!(raised.code(), 0, "{}", raised.stderr());
+    let text = raised.stdout();
+    assert!(text.contains("raised the mark of `x`"), "{text}");
+    // A server that is not trusted gets no mark, and the operator is told the fence.
+    dead_holder(&scene);
+    let others = Certificates::generate();
+    let url = format!("{}?ca={}", data.url(), others.authority_file().display());
+    let refused = ringfence(&scene, &["break", "x", "-y", "--raise-mark", &url]);
+    assert_eq!(refused.code(), 70, "{}", refused.stdout());
+    let told = refused.stderr().contains("its fence is");
+    assert!(told, "{}", refused.stderr());
 }

@@ -193,6 +193,19 @@ fn an_untrusted_certificate_is_a_problem_whose_advice_names_ca() {
     finding(&value, "reach", Some(&server));
 }
 
+/// More trusted roots would not help.
+#[test]
+fn a_certificate_of_another_host_is_a_problem_whose_advice_does_not_name_ca() {
+    let certificates = Certificates::for_hosts(&["other.example"]);
+    let server = Server::builder(Flavor::Redis).tls(&certificates).start();
+    let trusted = certificates.authority_file();
+    let url = format!("{}?ca={}", server.url(), trusted.display());
+    let (_, value) = doctor(&Scene::on(&url), 1);
+    let found = finding(&value, "reach", Some(&server));
+    assert_says(found, "problem", &["certificate"]);
+    assert!(!found.to_string().contains("?ca="), "{found}");
+}
+
 #[test]
 fn servers_that_cannot_keep_locks_are_problems() {
     let primary = Server::start(Flavor::Redis);

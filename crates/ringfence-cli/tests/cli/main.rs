@@ -6,6 +6,7 @@
 #![allow(missing_docs)]
 
 mod breaking;
+mod config;
 mod dashboard;
 mod diagnosis;
 mod doctor;
@@ -20,9 +21,11 @@ mod keep;
 mod leftovers;
 mod loss;
 mod ls;
+mod manual;
 mod metrics_file;
 mod mutants;
 mod operator;
+mod pages;
 mod permits;
 mod person;
 mod rights;

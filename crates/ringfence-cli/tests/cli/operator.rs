@@ -307,6 +307,31 @@ fn a_wait_without_a_terminal_is_told_once() {
 }
 
 #[test]
+fn without_a_majority_the_exit_code_of_status_says_so() {
+    let scene = Scene::on("redis://127.0.0.1:1");
+    let seen = done(&scene, &["status", "--exit-code", "x"]);
+    assert_eq!(seen.code(), 69, "{}", seen.stderr());
+}
+
+#[test]
+fn without_proc_a_command_is_not_started_and_the_reason_is_told() {
+    let scene = Scene::embedded();
+    let mut command = std::process::Command::new("unshare");
+    command
+        .args(["-rm", "sh", "-c"])
+        .arg("mount -t tmpfs none /proc && exec $RF run x -- touch $DIR/started")
+        .env("RF", program())
+        .env("DIR", scene.path(""))
+        .env("RINGFENCE_NODES", scene.nodes())
+        .env("RINGFENCE_CONFIG", "");
+    let refused = Finished::of(command);
+    assert_eq!(refused.code(), 64, "{}", refused.stderr());
+    let told = refused.stderr().contains("/proc is not mounted");
+    assert!(told, "{}", refused.stderr());
+    assert!(!scene.has("started"));
+}
+
+#[test]
 fn init_of_an_embedded_file_does_not_speak_of_failovers() {
     let init = done(&Scene::embedded(), &["init"]);
     assert_eq!(

@@ -33,6 +33,7 @@ impl Person {
         let shell = with_default_signals("setsid")
             .args(["--ctty", "sh", "-i"])
             .env("RINGFENCE_NODES", scene.nodes())
+            .env("RINGFENCE_CONFIG", "")
             .env("RF", program())
             .env("DIR", scene.path(""))
             .env("PS1", "prompt> ")

@@ -50,6 +50,8 @@ impl Scene {
         command
             .args(args)
             .env("RINGFENCE_NODES", &self.nodes)
+            // The settings of this machine are not those of the test.
+            .env("RINGFENCE_CONFIG", "")
             .env_remove("RINGFENCE_NODES_FILE")
             .env_remove("RINGFENCE_PASSWORD_FILE")
             .env_remove("RINGFENCE_NAME")

@@ -125,3 +125,90 @@ fn init_is_for_new_nodes_only() {
     assert!(again.stderr().contains("--force"), "{}", again.stderr());
     assert_eq!(ringfence(&scene, &["init", "--force"]).code(), 0);
 }
+
+/// Acquires `x` with `options`, and returns the token.
+fn acquired(scene: &Scene, options: &[&str]) -> String {
+    let taken = ringfence(scene, &[&["acquire", "x"], options].concat());
+    assert_eq!(taken.code(), 0, "{}", taken.stderr());
+    taken.stdout().trim().to_owned()
+}
+
+fn with_token(scene: &Scene, command: &str, token: &str) -> i32 {
+    ringfence(scene, &[command, "x", "--token", token]).code()
+}
+
+#[test]
+fn a_share_is_extended_and_released_by_its_token() {
+    let (_server, scene) = Scene::served();
+    let shares = [(); 2].map(|()| acquired(&scene, &["--shared"]));
+    let writer = ["acquire", "-n", "x"];
+    for share in &shares {
+        assert_eq!(with_token(&scene, "extend", share), 0);
+        assert_eq!(ringfence(&scene, &writer).code(), 75);
+        assert_eq!(with_token(&scene, "release", share), 0);
+    }
+    assert_eq!(with_token(&scene, "release", &shares[0]), 79);
+    assert_eq!(ringfence(&scene, &writer).code(), 0);
+}
+
+#[test]
+fn a_permit_is_extended_and_released_by_its_token() {
+    let (_server, scene) = Scene::served();
+    let options = ["--permits", "2"];
+    let permits = [(); 2].map(|()| acquired(&scene, &options));
+    let third = ["acquire", "-n", "--permits", "2", "x"];
+    assert_eq!(ringfence(&scene, &third).code(), 75);
+    assert_eq!(with_token(&scene, "extend", &permits[0]), 0);
+    assert_eq!(with_token(&scene, "release", &permits[0]), 0);
+    assert_eq!(with_token(&scene, "extend", &permits[0]), 79);
+    let taken = ringfence(&scene, &[&["--json"], &third[..]].concat());
+    let taken: Value = serde_json::from_str(taken.stdout()).expect("JSON");
+    assert_eq!(taken["slot"], 0, "the slot that was released");
+    assert_eq!(with_token(&scene, "release", &permits[1]), 0);
+}
+
+#[test]
+fn a_lock_is_kept_from_others_after_a_release_that_was_too_early() {
+    let scene = Scene::embedded();
+    let token = acquired(&scene, &["--hold-at-least", "1h"]);
+    assert_eq!(with_token(&scene, "release", &token), 0);
+    assert!(!scene.is_free());
+    let seen = ringfence(&scene, &["--json", "status", "x"]);
+    let seen: Value = serde_json::from_str(seen.stdout()).expect("JSON");
+    assert_eq!(seen["kept"], true);
+    let left = seen["remaining_ms"].as_u64().expect("a number");
+    assert!((3_000_000..=3_600_000).contains(&left), "{left}");
+}
+
+#[test]
+fn the_lock_delay_counts_for_the_lease_and_stays_after_an_extend() {
+    let scene = Scene::embedded();
+    let token = acquired(&scene, &["--ttl", "100s", "--lock-delay", "1h"]);
+    let lease_ms = || {
+        let seen = ringfence(&scene, &["--json", "status", "x"]);
+        let seen: Value = serde_json::from_str(seen.stdout()).expect("JSON");
+        seen["remaining_ms"].as_u64().expect("a number")
+    };
+    assert!(lease_ms() > 3_600_000);
+    assert_eq!(with_token(&scene, "extend", &token), 0);
+    assert!(lease_ms() > 3_600_000);
+    for options in [
+        &["--shared", "--lock-delay", "1s"][..],
+        &["--shared", "--hold-at-least", "1s"],
+        &["--permits", "2", "--hold-at-least", "1s"],
+        &["--permits", "2", "--shared"],
+    ] {
+        let refused = ringfence(&scene, &[&["acquire", "x"], options].concat());
+        assert_eq!(refused.code(), 64, "{options:?}");
+    }
+}
+
+#[test]
+fn the_token_of_a_command_under_a_permit_is_of_its_permit() {
+    let scene = Scene::embedded();
+    let rf = super::scene::program();
+    for options in [&["--permits", "2"][..], &["--shared"], &[]] {
+        let run = scene.run(options, &format!("{rf} extend x")).finish();
+        assert_eq!(run.code(), 0, "{options:?}: {}", run.stderr());
+    }
+}

@@ -228,7 +228,7 @@ fn completions_and_the_manual_are_printed() {
     for (args, word) in [
         (&["completions", "bash"][..], "_ringfence"),
         (&["completions", "zsh"], "#compdef"),
-        (&["man"], ".TH ringfence"),
+        (&["man"], ".TH RINGFENCE"),
     ] {
         let printed = Finished::of(scene.ringfence(args));
         assert_eq!(printed.code(), 0);

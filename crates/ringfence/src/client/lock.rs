@@ -83,7 +83,7 @@ impl Lock {
 
     /// How long to wait while another client holds the lock; `None` is without a limit, which is
     /// the default. A wait without a limit also covers a quarantine (the nodes are new or were
-    /// restarted: about 36 s), and a warning is traced that says for how long.
+    /// restarted: about 37 s), and a warning is traced that says for how long.
     pub fn wait(mut self, wait: impl Into<Option<Duration>>) -> Self {
         self.wait = wait.into();
         self

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::diagnosis::Diagnosis;
 use super::finding::{Finding, FindingVerdict, many};
+use crate::report::wrapped;
 
 const WIDTH: usize = 80;
 /// The column where sentences begin, after the verdict.
@@ -29,7 +30,7 @@ pub(super) fn render(diagnosis: &Diagnosis, style: Style) -> String {
         }
         if under != Some(&finding.node) {
             let heading = finding.node.as_deref().unwrap_or("all nodes");
-            for line in wrap(heading, WIDTH) {
+            for line in wrapped(heading, WIDTH) {
                 text += &paint(&line, "1", style);
                 text.push('\n');
             }
@@ -49,7 +50,7 @@ fn lines(finding: &Finding, says: &str, style: Style) -> String {
         verdict => verdict.word(),
     };
     let word = paint(&format!("{word:<8}"), colour(finding.verdict), style);
-    let mut says = wrap(says, WIDTH - INDENT).into_iter();
+    let mut says = wrapped(says, WIDTH - INDENT).into_iter();
     let mut text = format!("  {word} {}\n", says.next().unwrap_or_default());
     for line in says {
         let _ = writeln!(text, "{:INDENT$}{line}", "");
@@ -58,7 +59,7 @@ fn lines(finding: &Finding, says: &str, style: Style) -> String {
 }
 
 fn indented(text: &mut String, advice: &str) {
-    for (number, line) in wrap(advice, WIDTH - INDENT - 3).into_iter().enumerate() {
+    for (number, line) in wrapped(advice, WIDTH - INDENT - 3).into_iter().enumerate() {
         let hang = if number == 0 { 0 } else { 3 };
         let _ = writeln!(text, "{:INDENT$}{:hang$}{line}", "", "");
     }
@@ -123,23 +124,4 @@ fn paint(text: &str, colour: &str, style: Style) -> String {
     } else {
         text.to_owned()
     }
-}
-
-/// Breaks `text` between words. A word that is too long is broken at `width`.
-fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    let mut line: Vec<char> = Vec::new();
-    for word in text.split(' ').filter(|word| !word.is_empty()) {
-        if !line.is_empty() && line.len() + 1 + word.chars().count() <= width {
-            line.push(' ');
-        } else if !line.is_empty() {
-            lines.push(line.drain(..).collect());
-        }
-        line.extend(word.chars());
-        while line.len() > width {
-            lines.push(line.drain(..width).collect());
-        }
-    }
-    lines.push(line.into_iter().collect());
-    lines
 }

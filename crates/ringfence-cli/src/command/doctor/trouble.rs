@@ -24,6 +24,9 @@ pub(super) fn advice(trouble: &Trouble) -> &'static str {
         TroubleKind::Unreachable if detail.contains("lookup") => {
             "correct the host name in --nodes, or its DNS entry"
         }
+        TroubleKind::Unreachable if detail.contains("not valid for name") => {
+            "use a name of its certificate in --nodes, or give it a certificate for this name"
+        }
         TroubleKind::Unreachable if detail.contains("certificate") => {
             "renew its certificate, or name the authority that signed it (?ca=)"
         }

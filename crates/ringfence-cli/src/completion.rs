@@ -1,0 +1,109 @@
+//! What a shell completes: commands, options, the names of locks, and the command after `--`.
+//!
+//! The script for the shell calls this program at each TAB, with [`VARIABLE`] set.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::ffi::OsStr;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use clap::CommandFactory;
+use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
+use clap_complete::env::{CompleteEnv, Shells};
+use serde_json::Value;
+
+use crate::args::Cli;
+
+/// Set by the script of the shell.
+const VARIABLE: &str = "RINGFENCE_COMPLETE";
+
+/// How long the names of locks may take: a person waits at the keyboard.
+const NAMES_PATIENCE: Duration = Duration::from_millis(1500);
+
+/// Completes and exits, if a shell asks for that.
+pub(crate) fn complete_if_asked() {
+    CompleteEnv::with_factory(Cli::command)
+        .var(VARIABLE)
+        .complete();
+}
+
+/// The script that makes `shell` complete `ringfence`.
+pub(crate) fn script(shell: clap_complete::Shell) -> io::Result<Vec<u8>> {
+    let shells = Shells::builtins();
+    let shell = shells.completer(&shell.to_string());
+    let shell = shell.ok_or_else(|| io::Error::other("no such shell"))?;
+    let mut script = Vec::new();
+    shell.write_registration(VARIABLE, "ringfence", "ringfence", "ringfence", &mut script)?;
+    Ok(script)
+}
+
+/// The names of locks that are held or waited for, as `ringfence ls` shows them.
+pub(crate) fn lock_names(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(typed) = typed.to_str() else {
+        return Vec::new();
+    };
+    let names = listed().unwrap_or_default();
+    let fitting = names.into_iter().filter(|name| name.starts_with(typed));
+    fitting.map(CompletionCandidate::new).collect()
+}
+
+/// Asks this program itself, so that nodes and settings are found as always. `None` if it does not
+/// answer in time.
+fn listed() -> Option<BTreeSet<String>> {
+    let mut list = Command::new(env::current_exe().ok()?);
+    list.args(["--json", "--quiet", "ls"])
+        .env_remove(VARIABLE)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut child = list.spawn().ok()?;
+    let mut stdout = child.stdout.take()?;
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let mut text = String::new();
+        let read = stdout.read_to_string(&mut text);
+        let _ = sender.send(read.map(|_| text));
+    });
+    let text = receiver.recv_timeout(NAMES_PATIENCE);
+    let _ = child.kill();
+    let _ = child.wait();
+    let text = text.ok()?.ok()?;
+    let values = text
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    let names = values.filter_map(|value: Value| Some(value["name"].as_str()?.to_owned()));
+    Some(names.collect())
+}
+
+/// Completes the command that runs under a lock: a program, or a file, which may be an argument too.
+pub(crate) fn command_words(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let mut words = PathCompleter::any().complete(typed);
+    if !typed.is_empty() && !typed.as_encoded_bytes().contains(&b'/') {
+        let programs = programs(&typed.to_string_lossy());
+        words.extend(programs.into_iter().map(CompletionCandidate::new));
+    }
+    words
+}
+
+/// The programs in `PATH` whose name begins with `typed`.
+fn programs(typed: &str) -> BTreeSet<String> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let entries = env::split_paths(&path).filter_map(|folder| folder.read_dir().ok());
+    let files = entries.flatten().filter_map(Result::ok);
+    let fitting = files.filter_map(|file| {
+        let name = file.file_name().into_string().ok()?;
+        (name.starts_with(typed) && is_executable(&file.path())).then_some(name)
+    });
+    fitting.collect()
+}
+
+fn is_executable(file: &Path) -> bool {
+    let metadata = file.metadata();
+    metadata.is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+}
