@@ -5,30 +5,32 @@ use std::io::{self, IsTerminal};
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::args::Global;
 use crate::report::{wants_colour, write_json_line};
 
 /// Shows the events of the library if `-v` was given.
 pub(crate) fn show(global: &Global) {
-    let level = match global.verbose {
+    // Not `EnvFilter`: it would add an engine for regular expressions to the program.
+    let wanted = match global.verbose {
         0 => return,
-        1 => "ringfence=debug",
-        _ => "trace",
+        1 => Targets::new().with_target("ringfence", LevelFilter::DEBUG),
+        _ => Targets::new().with_default(LevelFilter::TRACE),
     };
     if global.json {
-        let events = JsonEvents.with_filter(EnvFilter::new(level));
+        let events = JsonEvents.with_filter(wanted);
         tracing_subscriber::registry().with(events).init();
         return;
     }
-    tracing_subscriber::fmt()
-        .with_env_filter(level)
+    let lines = tracing_subscriber::fmt::layer()
         .with_ansi(io::stderr().is_terminal() && wants_colour())
         .with_writer(io::stderr)
-        .init();
+        .with_filter(wanted);
+    tracing_subscriber::registry().with(lines).init();
 }
 
 /// Writes each event as one line of JSON: `{"log": {"level": …, "message": …, …}}`.

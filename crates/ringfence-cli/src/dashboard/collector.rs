@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ringfence::clock::{Clock, Timestamp};
-use ringfence::{ListError, Locks};
+use ringfence::{ListError, Locks, NodeStatus};
 use tokio::sync::watch;
 
 use super::cards::{self, ExaminedParts};
@@ -99,24 +99,29 @@ impl ClusterCollector {
         loop {
             let next = self.clock().now() + NODES_EVERY;
             let nodes = self.locks.nodes().await;
-            let at_ms = self.published.moments.now_ms();
-            let parts = self.examined.lock().unwrap_or_else(PoisonError::into_inner);
-            let cards = cards::cards(&nodes, &parts, at_ms);
-            drop(parts);
-            let mut timeline = self.published.timeline();
-            for (index, card) in cards.iter().enumerate() {
-                timeline.saw_node(index, at_ms, SeenCard { state: card.state });
-            }
-            drop(timeline);
-            let answered = nodes.iter().any(|node| node.facts.is_ok());
-            self.publish(|snapshot| {
-                snapshot.nodes = cards.into();
-                if answered {
-                    snapshot.nodes_seen_ms = Some(at_ms);
-                }
-            });
+            self.saw_nodes(&nodes);
             self.clock().sleep_until(next).await;
         }
+    }
+
+    fn saw_nodes(&self, nodes: &[NodeStatus]) {
+        let at_ms = self.published.moments.now_ms();
+        let cards = cards::cards(nodes, &self.examined(), at_ms);
+        for (index, card) in cards.iter().enumerate() {
+            let seen = SeenCard { state: card.state };
+            self.published.timeline().saw_node(index, at_ms, seen);
+        }
+        let answered = nodes.iter().any(|node| node.facts.is_ok());
+        self.publish(|snapshot| {
+            snapshot.nodes = cards.into();
+            if answered {
+                snapshot.nodes_seen_ms = Some(at_ms);
+            }
+        });
+    }
+
+    fn examined(&self) -> MutexGuard<'_, Vec<ExaminedParts>> {
+        self.examined.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn watch_locks(&self) {
@@ -156,9 +161,9 @@ impl ClusterCollector {
                 continue;
             };
             let ended_ms = self.published.moments.now_ms();
-            let mut timeline = self.published.timeline();
-            timeline.saw_round(round.began_ms, ended_ms, &round.unread);
-            drop(timeline);
+            self.published
+                .timeline()
+                .saw_round(round.began_ms, ended_ms, &round.unread);
             let count = round.rows.len();
             self.publish(|snapshot| {
                 snapshot.rows = steady(&snapshot.rows, round.rows.into_values());
@@ -179,8 +184,7 @@ impl ClusterCollector {
             let examined = Locks::builder().nodes(&self.urls).examine(None).await;
             match examined {
                 Ok(nodes) => {
-                    let parts = cards::examined(&nodes);
-                    *self.examined.lock().unwrap_or_else(PoisonError::into_inner) = parts;
+                    *self.examined() = cards::examined(&nodes);
                 }
                 Err(error) => {
                     tracing::debug!(target: "ringfence", %error, "the nodes were not examined");

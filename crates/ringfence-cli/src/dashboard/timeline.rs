@@ -275,13 +275,13 @@ mod tests {
     #[test]
     fn a_hand_over_leaves_the_time_between_two_looks_unknown() {
         let mut timeline = Timeline::default();
-        saw(&mut timeline, &[row("x", Some(1), 1 * S)], 1 * S);
+        saw(&mut timeline, &[row("x", Some(1), S)], S);
         saw(&mut timeline, &[row("x", Some(1), 2 * S)], 2 * S);
         saw(&mut timeline, &[row("y", Some(2), 3 * S)], 3 * S);
         saw(&mut timeline, &[], 4 * S);
         saw(&mut timeline, &[], 5 * S);
         let expected = [
-            (1 * S, 2 * S, who("x")),
+            (S, 2 * S, who("x")),
             (3 * S, 3 * S, who("y")),
             (4 * S, 5 * S, None),
         ];

@@ -93,24 +93,7 @@ fn the_answers_fit_the_openapi_file_with_a_user_who_may_only_look() {
         (&json!("semaphore"), &json!(3))
     );
     assert_eq!(one("orders:5")["arrived"], 1);
-    let lock = get(port, "/api/v1/lock?name=orders%3A1").json();
-    fits(&lock, "Lock");
-    assert_eq!(lock["rows"][0]["queue"].as_array().map(Vec::len), Some(1));
-    wait_until("the time line", PATIENCE, || {
-        let timeline = get(port, "/api/v1/timeline?search=ORDERS").json();
-        fits(&timeline, "Timeline");
-        timeline["track_count"] == 5
-    });
-    for wrong in [
-        "/api/v1/lock",
-        "/api/v1/lock?name=",
-        "/api/v1/lock?name=ringfence%3Ax",
-        "/api/v1/timeline?limit=x",
-    ] {
-        let answer = get(port, wrong);
-        assert_eq!(answer.status, 400, "{wrong}");
-        fits(&answer.json(), "Problem");
-    }
+    single_answers_fit(port);
     metrics_count_the_cluster(port);
     events_tell_what_changes(port, &mut cast);
 }
@@ -137,6 +120,28 @@ fn it_writes_nothing_whatever_its_user_may_do() {
     });
     assert_eq!(fleet[2].command(&["DBSIZE"]), "0");
     assert_eq!(fleet[0].command(&["KEYS", "*"]), "ringfence:born");
+}
+
+/// One lock, the time line, and what is not valid.
+fn single_answers_fit(port: u16) {
+    let lock = get(port, "/api/v1/lock?name=orders%3A1").json();
+    fits(&lock, "Lock");
+    assert_eq!(lock["rows"][0]["queue"].as_array().map(Vec::len), Some(1));
+    wait_until("the time line", PATIENCE, || {
+        let timeline = get(port, "/api/v1/timeline?search=ORDERS").json();
+        fits(&timeline, "Timeline");
+        timeline["track_count"] == 5
+    });
+    for wrong in [
+        "/api/v1/lock",
+        "/api/v1/lock?name=",
+        "/api/v1/lock?name=ringfence%3Ax",
+        "/api/v1/timeline?limit=x",
+    ] {
+        let answer = get(port, wrong);
+        assert_eq!(answer.status, 400, "{wrong}");
+        fits(&answer.json(), "Problem");
+    }
 }
 
 fn metrics_count_the_cluster(port: u16) {

@@ -116,10 +116,7 @@ async fn meet(locks: &Locks, guards: &Guards, words: &[&str]) -> String {
             return String::new();
         }
         ["lost", name] => {
-            let mut all = guards.borrow_mut();
-            let at = all.iter().position(|(held, _)| held == name);
-            let (_, guard) = all.remove(at.expect("held"));
-            drop(all);
+            let guard = taken_out(guards, name);
             let why = guard.lost().await;
             return format!("{why}: {}", guard.votes());
         }
@@ -132,6 +129,13 @@ async fn meet(locks: &Locks, guards: &Guards, words: &[&str]) -> String {
     };
     guards.borrow_mut().push((words[1].to_owned(), guard));
     String::new()
+}
+
+/// The guard of `name`, which is no longer among the guards.
+fn taken_out(guards: &Guards, name: &str) -> Box<dyn Held> {
+    let mut guards = guards.borrow_mut();
+    let at = guards.iter().position(|(held, _)| held == name);
+    guards.remove(at.expect("held")).1
 }
 
 async fn hold_many(locks: &Locks, guards: &Guards, count: usize) {
