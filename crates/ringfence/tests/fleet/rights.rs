@@ -122,8 +122,7 @@ const DENIED_TO_ALL: [&str; 32] = [
 ];
 
 /// Commands that only the operator may use.
-const ALLOWED_TO_THE_OPERATOR_ONLY: [&str; 7] = [
-    "SCAN 0",
+const ALLOWED_TO_THE_OPERATOR_ONLY: [&str; 6] = [
     "GET billing:x",
     "MGET orders:x billing:x",
     "PTTL billing:x",
@@ -164,6 +163,8 @@ async fn no_user_can_read_passwords_or_keys_of_others() {
                 denied(&mut user, line);
             }
         }
+        // The watcher lists locks, so it sees the names of all keys, and not what is in them.
+        denied(&mut log_in(&server, "orders"), "SCAN 0");
         let mut watcher = log_in(&server, "watcher");
         for line in DENIED_TO_THE_WATCHER {
             denied(&mut watcher, line);
