@@ -57,6 +57,11 @@ const NOT_RUN: &[(&str, &str)] = &[
         "its output is compared by tests/cli/doctor.rs",
     ),
     (
+        " dashboard",
+        "serves until it is ended; tests/cli/dashboard has it",
+    ),
+    ("RINGFENCE_LONG=1 cargo test", "minutes of measuring"),
+    (
         "redis-cli --eval",
         "run by the tests `resource` of the library",
     ),

@@ -51,6 +51,18 @@ impl Holders {
         .await;
     }
 
+    /// Whether the failover was fast enough to keep the locks: the nodes accept a carried hold only
+    /// while enough of its validity is left.
+    fn are_in_time(&self) -> bool {
+        let left = [
+            self.mutex.remaining(),
+            self.several.remaining(),
+            self.reader.remaining(),
+            self.permit.remaining(),
+        ];
+        left.into_iter().all(|left| left >= Duration::from_secs(5))
+    }
+
     fn check(&self) {
         self.mutex.check().unwrap();
         self.several.check().unwrap();
@@ -95,16 +107,24 @@ async fn holders_keep_their_locks_through_a_planned_failover_and_newcomers_wait(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn holders_keep_their_locks_when_the_master_is_killed() {
-    let group = SentinelGroup::start(Flavor::Valkey);
-    let locks = new_client(&group.url()).await;
-    let other = client(&group.url()).await;
-    let holders = Holders::hold(&locks).await;
-    let killed = group.master();
-    killed.kill();
-    group.wait_for_new_master(killed.port());
-    holders.until_carried_to(group.master()).await;
-    assert_newcomers_wait(&other).await;
-    holders.release().await;
+    // On a busy machine the Sentinels may take longer to elect a leader than the leases last.
+    for _ in 0..5 {
+        let group = SentinelGroup::start(Flavor::Valkey);
+        let locks = new_client(&group.url()).await;
+        let other = client(&group.url()).await;
+        let holders = Holders::hold(&locks).await;
+        let killed = group.master();
+        killed.kill();
+        group.wait_for_new_master(killed.port());
+        if !holders.are_in_time() {
+            continue;
+        }
+        holders.until_carried_to(group.master()).await;
+        assert_newcomers_wait(&other).await;
+        holders.release().await;
+        return;
+    }
+    panic!("five failovers in a row took too long");
 }
 
 /// The old master is stopped with a lock that only it knows, and serves again after the failover.
