@@ -50,13 +50,12 @@ impl World<'_> {
                 1 => {}
                 _ => {
                     let at = self.now + self.random.between(0, 3_000_000_000);
-                    let message = message.clone();
                     let again = Happening::Arrives {
                         client,
                         node,
                         connection,
                         number,
-                        message,
+                        message: message.clone(),
                         late: true,
                     };
                     return self.schedule(at, again);
