@@ -5,11 +5,11 @@ use std::fs;
 use std::time::Duration;
 
 use ringfence::clock::Clock;
-use ringfence_testkit::{Certificates, Flavor, Fleet, Persistence, Server, WallClock};
+use ringfence_testkit::{Certificates, Flavor, Fleet, Persistence, Server, WallClock, wait_until};
 use serde_json::Value;
 
 use super::diagnosis::{assert_says, doctor, finding};
-use super::scene::{Finished, Scene};
+use super::scene::{Finished, PATIENCE, Scene};
 
 /// Three servers that vote.
 fn initialised(fleet: &Fleet) -> Scene {
@@ -76,6 +76,12 @@ fn the_doctor_changes_nothing_on_nodes_with_locks() {
     let scene = initialised(&fleet);
     let run = scene.run(&["--ttl", "20s"], "echo > $DIR/on; exec sleep 1000");
     scene.line("on");
+    // A majority is enough to start the command; the last node may get the lock later.
+    wait_until("every node to have the lock", PATIENCE, || {
+        fleet
+            .iter()
+            .all(|node| node.command(&["EXISTS", "x"]) == "1")
+    });
     let everything = |server: &Server| {
         let mut keys: Vec<String> = server
             .command(&["KEYS", "*"])
