@@ -122,6 +122,38 @@ fn it_writes_nothing_whatever_its_user_may_do() {
     assert_eq!(fleet[0].command(&["KEYS", "*"]), "ringfence:born");
 }
 
+/// A lock of which only one node is left, as after a crash of the others.
+#[test]
+fn a_remnant_on_a_minority_is_shown_as_a_split_vote() {
+    let fleet = Fleet::start(3);
+    let scene = Scene::on(&fleet.urls());
+    init(&scene);
+    let taken = scene.ringfence(&["acquire", "--ttl", "30s", "x"]).output();
+    assert!(taken.expect("ringfence runs").status.success());
+    let has = |node: usize| fleet[node].command(&["EXISTS", "x"]) == "1";
+    let kept = (0..3).find(|node| has(*node)).expect("a majority has it");
+    for node in (0..3).filter(|node| *node != kept) {
+        fleet[node].command(&["DEL", "x"]);
+    }
+    let dashboard = DashboardProcess::with_token(&scene, &[]);
+    let rows = locks_when(dashboard.port, "the remnant", |rows| !rows.is_empty());
+    let mut votes = ["free"; 3];
+    votes[kept] = "other";
+    let row = &rows[0];
+    assert_eq!(
+        (&row["held"], &row["split"]),
+        (&json!(false), &json!(true)),
+        "{row:#}"
+    );
+    assert_eq!(row["votes"], json!(votes));
+    let headline = &get(dashboard.port, "/api/v1/cluster").json()["headline"];
+    let headline = headline.as_str().expect("text");
+    assert!(
+        headline.ends_with("On 1 lock the nodes disagree."),
+        "{headline}"
+    );
+}
+
 /// One lock, the time line, and what is not valid.
 fn single_answers_fit(port: u16) {
     let lock = get(port, "/api/v1/lock?name=orders%3A1").json();
