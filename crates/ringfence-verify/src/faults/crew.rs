@@ -15,8 +15,9 @@ use super::journal::now_us;
 
 /// A client's number is its index plus this for each earlier client with the same index.
 pub(super) const CLIENT_NUMBERS: u64 = 64;
-/// How long a client may take to end: longer than any call that it can have made.
-const END_LIMIT: Duration = Duration::from_secs(40);
+/// How long a client may take to end: longer than any call and any hold. A hold of 25 s that is
+/// extended lasts twice as long.
+const END_LIMIT: Duration = Duration::from_secs(90);
 
 #[derive(Debug)]
 pub(super) struct Crew {
