@@ -127,7 +127,6 @@ fn the_doctor_prints_the_acl_rule_for_a_missing_right() {
         };
         let users = [
             without("nozadd", &["+zadd"]),
-            without("noinfo", &["+info"]),
             without("noeval", &["+eval"]),
             without("noscripts", &["+eval", "+eval_ro"]),
             without("noborn", &["~ringfence:born"]),
@@ -137,7 +136,6 @@ fn the_doctor_prints_the_acl_rule_for_a_missing_right() {
         let scene = |user: &str| Scene::on(&server.url_as(user, "PASSWORD"));
         for (user, rule) in [
             ("nozadd", "ACL SETUSER nozadd +zadd"),
-            ("noinfo", "ACL SETUSER noinfo +info"),
             ("noeval", "ACL SETUSER noeval +eval"),
             ("noscripts", "ACL SETUSER noscripts +eval_ro"),
             ("noborn", "ACL SETUSER noborn ~ringfence:born"),
@@ -159,6 +157,33 @@ fn the_doctor_prints_the_acl_rule_for_a_missing_right() {
         let rule = "ACL SETUSER orders ~ringfence:{invoices:* ~invoices:*";
         assert!(denied.stdout().contains(rule), "{}", denied.stdout());
         assert_eq!(named("orders:1").code(), 0);
+    }
+}
+
+#[test]
+fn a_server_that_denies_info_is_best_effort_and_the_doctor_says_so() {
+    for flavor in Flavor::ALL {
+        let line = line_of("orders").replace(" +info", "");
+        let users = format!("user default off\n{line}\n");
+        let server = Server::builder(flavor).acl_file(&users).start();
+        let url = server.url_as("orders", "PASSWORD");
+        let (text, value) = doctor(&Scene::on(&url), 0);
+        let durability = finding(&value, "durability", Some(&server));
+        let words = [
+            "denies user orders INFO",
+            "best effort",
+            "failover=lossless",
+        ];
+        assert_says(durability, "warning", &words);
+        assert!(text.contains("ACL SETUSER orders +info"), "{text}");
+        let scene = Scene::on(&format!("{url}?failover=ignore"));
+        let ran = Finished::of(scene.ringfence(&["run", "-v", "orders:x", "--", "true"]));
+        assert_eq!(ran.code(), 0, "{}", ran.stderr());
+        assert!(
+            ran.stderr().contains("does not let user `orders` run INFO"),
+            "{}",
+            ran.stderr()
+        );
     }
 }
 

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | no record | birth |
 //! | the record has an epoch, the client knows none | refuses, writes nothing |
+//! | the same epoch, and the client may not read the server's state | keeps the record |
 //! | any difference, but the operator says that failovers lose nothing | records the difference |
 //! | another run id | birth, unless the server was and is durable, and was never promoted |
 //! | another epoch | birth |
@@ -45,7 +46,10 @@ pub struct Incarnation<Id> {
 /// The state of a server at the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Present<Id> {
-    /// The run id of the server.
+    /// Whether the client may not read the state of the server (`INFO` is denied). Then a restart
+    /// is not noticed, nor a failover without Sentinels: best effort.
+    pub unseen: bool,
+    /// The run id of the server. A client that may not read it passes that of the record.
     pub run_id: Id,
     /// Its replication id (`master_replid`); `None` if it does not report it.
     pub replication_id: Option<Id>,
@@ -90,6 +94,9 @@ pub fn judge<Id: Clone + PartialEq>(
         return BirthVerdict::NeedsSentinels;
     }
     let same_run = stored.run_id == now.run_id;
+    if now.unseen && same_run && stored.epoch == now.epoch {
+        return BirthVerdict::Keep;
+    }
     if now.lossless {
         return keep_or_update(stored, now.record_after(stored));
     }

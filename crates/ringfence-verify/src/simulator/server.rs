@@ -191,6 +191,7 @@ impl Server {
             return None;
         }
         let present = birth::Present {
+            unseen: false,
             run_id: self.run_id,
             replication_id: Some(self.replication_id),
             former_id: self.former_id.is_some(),

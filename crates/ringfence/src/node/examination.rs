@@ -127,6 +127,8 @@ pub struct ClockSample {
 pub struct Identity {
     /// The server's run id. The same run id at two addresses is one server.
     pub run_id: String,
+    /// Whether the user may not run `INFO`, or some of it: then most of this is not known.
+    pub unseen: bool,
     /// Server and version, for people.
     pub version: String,
     /// Its role.

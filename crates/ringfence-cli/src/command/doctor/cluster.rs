@@ -132,7 +132,7 @@ fn duplicate_nodes(nodes: &[Examination]) -> Vec<Finding> {
 
 fn run_id(node: &Examination) -> Option<&str> {
     let identity = server(node)?.identity.as_ref().ok()?;
-    Some(&identity.run_id)
+    (!identity.run_id.is_empty()).then_some(&*identity.run_id)
 }
 
 fn hosts(nodes: &[Examination]) -> Vec<Finding> {

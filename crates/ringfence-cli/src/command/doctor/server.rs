@@ -33,6 +33,7 @@ pub(super) fn findings(
         findings.extend(service::findings(found, server));
     }
     match &server.identity {
+        Ok(identity) if identity.unseen => findings.push(unseen(server, identity)),
         Ok(identity) => {
             findings.push(version(identity));
             findings.push(role(identity));
@@ -82,6 +83,28 @@ pub(super) fn exactly(time: Duration) -> String {
         ..1e4 => format!("{ms:.0} ms"),
         // Above ten seconds, fractions of a second do not matter.
         _ => duration::show(Duration::from_secs(time.as_secs_f64().round() as u64)),
+    }
+}
+
+/// The one finding about a server whose state our user may not read.
+fn unseen(server: &ServerExamination, identity: &Identity) -> Finding {
+    const CHECK: &str = "durability";
+    let (user, tier) = (server.user.escape_debug(), identity.tier);
+    let grant = format!("ACL SETUSER {user} +info");
+    match tier {
+        Tier::Durable => Finding::note(
+            CHECK,
+            format!("denies user {user} INFO; {tier} by the operator's word (failover=lossless)"),
+            grant,
+        ),
+        _ => Finding::warning(
+            CHECK,
+            format!(
+                "denies user {user} INFO; {tier}: a restart with old data is not noticed, nor a \
+                 failover without Sentinels, and two clients may then hold one lock"
+            ),
+            format!("{grant}; if no failover loses a write, add ?failover=lossless to its URL"),
+        ),
     }
 }
 

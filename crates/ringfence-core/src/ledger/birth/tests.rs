@@ -14,6 +14,7 @@ fn stored() -> Incarnation<u8> {
 
 fn now() -> Present<u8> {
     Present {
+        unseen: false,
         run_id: 1,
         replication_id: Some(10),
         former_id: false,
@@ -103,6 +104,33 @@ fn a_server_that_was_promoted_within_its_run_is_born() {
         ..stored()
     };
     assert_eq!(judge(Some(&stored()), &now), BirthVerdict::Birth(born));
+}
+
+#[test]
+fn a_client_that_may_not_read_the_state_keeps_the_record_of_the_same_epoch() {
+    let unseen = Present {
+        unseen: true,
+        replication_id: None,
+        former_id: true,
+        has_replicas: true,
+        ..now()
+    };
+    let (durable, _) = durable();
+    for stored in [stored(), durable] {
+        assert_eq!(judge(Some(&stored), &unseen), BirthVerdict::Keep);
+    }
+    let promoted = Present {
+        epoch: Some(8),
+        ..unseen.clone()
+    };
+    let mut stored = stored();
+    stored.epoch = Some(7);
+    let verdict = judge(Some(&stored), &promoted);
+    assert!(matches!(verdict, BirthVerdict::Birth(_)), "{verdict:?}");
+    let BirthVerdict::Birth(record) = judge(None, &unseen) else {
+        panic!("there was no record");
+    };
+    assert!(record.replicated && !record.durable);
 }
 
 #[test]

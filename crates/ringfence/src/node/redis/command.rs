@@ -45,6 +45,8 @@ pub(super) struct ScriptTerms {
     pub(super) quarantine_over: bool,
     /// Whether our user may only read: then scripts are run with `EVAL_RO`.
     pub(super) looks_only: bool,
+    /// Whether our user may not run `INFO`: then no script does.
+    pub(super) unseen: bool,
 }
 
 impl ScriptTerms {
@@ -56,6 +58,7 @@ impl ScriptTerms {
             compare: false,
             quarantine_over: rules.grants_from_us == 0,
             looks_only: false,
+            unseen: false,
         }
     }
 
@@ -64,6 +67,7 @@ impl ScriptTerms {
         let may_refuse = matches!(op, Op::Acquire(_) | Op::AcquireSlot(_) | Op::Restore(_));
         let grants_from_us = self.rules.grants_from_us;
         Checks {
+            unseen: self.unseen,
             compares: self.compare && op.writes_holder(),
             grants_from_us: (may_refuse && !self.quarantine_over).then_some(grants_from_us),
             not_after_us: match op {
@@ -80,6 +84,8 @@ impl ScriptTerms {
 /// check nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Checks {
+    /// Our user may not run `INFO`.
+    unseen: bool,
     /// Compare the replication id.
     compares: bool,
     /// The node grants nothing before this time.
@@ -96,6 +102,7 @@ impl Checks {
             (one, other) => one.or(other),
         };
         Self {
+            unseen: self.unseen || other.unseen,
             compares: self.compares || other.compares,
             grants_from_us: self.grants_from_us.or(other.grants_from_us),
             not_after_us: earlier(self.not_after_us, other.not_after_us),
@@ -108,7 +115,8 @@ impl Checks {
         }
         let text = |time: Option<u64>| time.map(|us| us.to_string()).unwrap_or_default();
         let (from, latest) = (text(self.grants_from_us), text(self.not_after_us));
-        write_args(out, format!("?{from}:{latest} {born}"));
+        let sign = if self.unseen { '!' } else { '?' };
+        write_args(out, format!("{sign}{from}:{latest} {born}"));
     }
 }
 

@@ -344,6 +344,7 @@ fn identity(server: Server, options: UrlOptions, born: Option<&BirthRecord>) -> 
     Identity {
         tier: server.tier(options, born),
         run_id: server.run_id,
+        unseen: server.unseen,
         version: server.version,
         role: server.role,
         loading: server.loading,

@@ -24,6 +24,7 @@ mod transport;
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc;
@@ -156,6 +157,7 @@ impl RedisNode {
             options,
             clock: clock.clone(),
             sentinels: sentinels.clone(),
+            told_unseen: AtomicBool::default(),
         };
         let listeners = Arc::new(WakeListeners::new(clock));
         let tier = Arc::default();

@@ -70,7 +70,8 @@ impl Membership {
             self.terms.quarantine_over = clock_us > grants_from_us.saturating_add(1_000_000);
         }
         let server = &self.image.server;
-        self.terms.compare = server.replication_id.is_some() && (server.replicated || unseen);
+        self.terms.compare =
+            !self.terms.unseen && server.replication_id.is_some() && (server.replicated || unseen);
     }
 }
 

@@ -4,8 +4,8 @@
 use redis::Commands;
 use ringfence::clock::Clock;
 use ringfence::node::redis::RedisNode;
-use ringfence::node::{CallError, Node, TroubleKind};
-use ringfence_core::message::Answer;
+use ringfence::node::{CallError, Node, Tier, TroubleKind};
+use ringfence_core::message::{Answer, Standing};
 
 use ringfence_testkit::{Certificates, Flavor, Server};
 
@@ -34,10 +34,6 @@ async fn passwords_and_rights_are_checked_and_never_shown() {
         server.command(&[&user, rules].concat());
     };
     let node = || node(&format!("redis://lock:pw@{at}"));
-    acl(&["+@all", "-info"]);
-    let error = probe(&node()).await.unwrap_err();
-    assert_eq!(error.trouble().kind, TroubleKind::Denied);
-    assert!(error.to_string().contains("'info'"), "{error}");
     // The minimal rights: no CONFIG, so the server does not count as durable, and no SCRIPT LOAD.
     acl(&[
         "+info", "+eval", "+evalsha", "+time", "+get", "+set", "+mget", "+pttl", "+pexpire",
@@ -57,6 +53,55 @@ async fn passwords_and_rights_are_checked_and_never_shown() {
         matches!(&outcome, Err(CallError::Unknown(t)) if t.kind == TroubleKind::Denied),
         "{outcome:?}"
     );
+}
+
+/// A service may deny `INFO`. Then nothing tells of a restart with old data or of a failover, but a
+/// lock excludes others, and a server that lost its data is noticed.
+#[tokio::test]
+async fn a_server_that_denies_info_is_used_as_best_effort() {
+    for flavor in Flavor::ALL {
+        let server = Server::start(flavor);
+        let rules = ["on", ">pw", "~*", "&*", "+@all", "-info"];
+        server.command(&[&["ACL", "SETUSER", "lock"], &rules[..]].concat());
+        let unseen = node(&format!("redis://lock:pw@{}", server.addr()));
+        let seeing = node(&server.url());
+        let facts = join(&unseen, group()).await.unwrap();
+        assert_eq!(facts.tier, Tier::BestEffort);
+        let since = facts.standing.unwrap().incarnation;
+        let ballot_before = ballot(&unseen).await;
+        let take = |token| request(&["n"], token, acquire(ballot_before, TTL_MS));
+        let granted = call(&unseen, take(1)).await.unwrap();
+        assert_eq!(granted.answer, Answer::Granted);
+        let refused = call(&unseen, take(2)).await.unwrap();
+        assert!(matches!(refused.answer, Answer::Held(_)), "{refused:?}");
+        // A client that sees more knows that the run id was made up. The other one adopts its record.
+        let corrected = join(&seeing, group()).await.unwrap();
+        assert!(corrected.standing.unwrap().incarnation > since);
+        let adopted = join(&unseen, group()).await.unwrap();
+        assert_eq!(
+            adopted.standing,
+            Some(Standing {
+                clock_us: adopted.clock_us,
+                ..corrected.standing.unwrap()
+            })
+        );
+        let born: String = client(&server).get("ringfence:born").unwrap();
+        server.command(&["FLUSHALL"]);
+        join(&unseen, group()).await.unwrap();
+        let after: String = client(&server).get("ringfence:born").unwrap();
+        assert_ne!(after, born);
+    }
+}
+
+#[tokio::test]
+async fn durability_cannot_be_claimed_for_a_server_that_denies_info() {
+    let server = Server::start(Flavor::Redis);
+    let rules = ["on", ">pw", "~*", "&*", "+@all", "-info"];
+    server.command(&[&["ACL", "SETUSER", "lock"], &rules[..]].concat());
+    let claimed = node(&format!("redis://lock:pw@{}?durable=yes", server.addr()));
+    let error = probe(&claimed).await.unwrap_err();
+    assert_eq!(error.trouble().kind, TroubleKind::NotDurable);
+    assert!(error.to_string().contains("grant +info"), "{error}");
 }
 
 #[tokio::test]

@@ -120,6 +120,7 @@ fn present(server: &Server, settings: &Settings) -> Present<String> {
     let replication = |field| info_field(server, "replication", field);
     let has_replicas = replication("connected_slaves") != "0";
     Present {
+        unseen: false,
         run_id: info_field(server, "server", "run_id"),
         replication_id: Some(replication("master_replid")),
         former_id: replication("master_replid2")
@@ -216,7 +217,10 @@ fn a_handshake_follows_the_birth_rule() {
 
 /// The script itself, to run it as a client whose view of the server is out of date.
 fn join_script() -> String {
-    let script = include_str!("../../../src/node/redis/scripts/join.lua");
+    let script = concat!(
+        include_str!("../../../src/node/redis/scripts/info.lua"),
+        include_str!("../../../src/node/redis/scripts/join.lua"),
+    );
     let script = script.replace("$BORN_VERSION", "4");
     script.replace("$LOSSLESS", "2")
 }
@@ -224,6 +228,8 @@ fn join_script() -> String {
 /// A handshake of a client that has Sentinels, or that says that failovers lose nothing.
 #[derive(Debug, Clone)]
 struct Word {
+    /// Its user may not run `INFO`.
+    unseen: bool,
     epoch: Option<u64>,
     sentinels: u32,
     lossless: bool,
@@ -231,8 +237,9 @@ struct Word {
 
 fn any_word() -> impl Strategy<Value = Word> {
     let epoch = prop_oneof![Just(None), Just(Some(6)), Just(Some(7)), Just(Some(8))];
-    let word = (epoch, 1..4u32, prop::bool::weighted(0.3));
-    word.prop_map(|(epoch, sentinels, lossless)| Word {
+    let word = (any::<bool>(), epoch, 1..4u32, prop::bool::weighted(0.3));
+    word.prop_map(|(unseen, epoch, sentinels, lossless)| Word {
+        unseen,
         sentinels: epoch.map_or(0, |_| sentinels),
         epoch,
         lossless,
@@ -242,13 +249,25 @@ fn any_word() -> impl Strategy<Value = Word> {
 /// Writes the record `before`, runs the script as a client with this `word` would, and compares
 /// with the rule.
 fn check_word(server: &Server, before: Option<Before>, settings: &Settings, word: &Word) {
-    let now = Present {
+    let mut now = Present {
         epoch: word.epoch,
         lossless: word.lossless,
         ..present(server, settings)
     };
     let group = if word.lossless { LOSSLESS } else { GROUP };
     let record_before = before.as_ref().map(|before| before.record(&now));
+    if word.unseen {
+        let recorded = record_before.as_ref().map(|record| record.run_id.clone());
+        now = Present {
+            unseen: true,
+            run_id: recorded.unwrap_or_else(|| "cd".repeat(20)),
+            replication_id: None,
+            former_id: true,
+            has_replicas: true,
+            durable: false,
+            ..now
+        };
+    }
     let (former_us, known) = (1_600_000_000_000_000, 2);
     let mut client = client(server);
     let written = record_before
@@ -260,13 +279,17 @@ fn check_word(server: &Server, before: Option<Before>, settings: &Settings, word
     }
     let mut eval = redis::cmd("EVAL");
     eval.arg(join_script()).arg(1).arg(BORN);
-    eval.arg(&now.run_id).arg(now.replication_id.as_deref());
+    let id = now.replication_id.as_deref().unwrap_or("-");
+    eval.arg(&now.run_id).arg(id);
     eval.arg(u8::from(now.durable)).arg(settings.backlog_ttl_s);
     let epoch = word.epoch.map_or("-".to_owned(), |epoch| epoch.to_string());
     eval.arg(epoch).arg(word.sentinels);
     group.split(' ').for_each(|value| {
         eval.arg(value);
     });
+    if word.unseen {
+        client = super::client_as(server, "unseen");
+    }
     let (clock, found): (String, Option<String>) = eval.query(&mut client).unwrap();
     let clock_us: u64 = clock.parse().unwrap();
     let most = word.sentinels.max(known);
@@ -299,6 +322,8 @@ fn the_script_follows_the_birth_rule_with_sentinels_and_without_losses() {
     promoted.follow(&replica);
     promoted.promote();
     for server in [&plain, &promoted] {
+        let rules = ["on", ">pw", "~*", "+@all", "-info"];
+        server.command(&[&["ACL", "SETUSER", "unseen"], &rules[..]].concat());
         let mut runner = TestRunner::new(Config {
             cases: 4 * CASES,
             failure_persistence: None,

@@ -43,6 +43,12 @@ pub(crate) fn client(server: &Server) -> redis::Connection {
     client.get_connection().unwrap()
 }
 
+/// A connection of `user`, whose password is `pw`.
+fn client_as(server: &Server, user: &str) -> redis::Connection {
+    let client = redis::Client::open(server.url_as(user, "pw")).unwrap();
+    client.get_connection().unwrap()
+}
+
 pub(crate) fn group() -> Group {
     Group::new(3)
 }

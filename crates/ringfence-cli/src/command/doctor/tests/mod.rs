@@ -32,6 +32,7 @@ fn healthy(number: u8, nodes: usize) -> (Examination, ServerExamination) {
         }),
         identity: Ok(Identity {
             run_id: format!("{number:x}"),
+            unseen: false,
             version: "Redis 7.0.15".to_owned(),
             role: Role::Master,
             loading: false,

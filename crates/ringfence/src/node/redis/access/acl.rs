@@ -77,7 +77,7 @@ const fn useful(
 /// Every command, in the order of the ACL lines.
 pub(crate) const COMMANDS: [CommandRight; 30] = [
     useful("+hello", Arguments::Plain(&["3"]), ALL),
-    needed("+info", Arguments::Plain(&["server"]), ALL),
+    useful("+info", Arguments::Plain(&["server"]), ALL),
     needed("+time", Arguments::Plain(&[]), ALL),
     needed("+eval", Arguments::Plain(&["return 1", "0"]), LOCK_AND_INIT),
     needed("+evalsha", Arguments::Plain(&["0", "0"]), LOCK),

@@ -7,7 +7,9 @@ use crate::node::redis::report::quote;
 
 use super::born::is_id;
 
-/// One section of `INFO`: lines of `name:value`.
+/// One section of `INFO`: lines of `name:value`. The default is a section that our user may not
+/// read.
+#[derive(Default)]
 pub(crate) struct Info(String);
 
 impl Info {

@@ -9,10 +9,12 @@ pub(crate) mod search;
 pub(crate) mod server;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::{RedisError, Value};
 
 use crate::clock::Clock;
+use crate::entropy::Entropy;
 use crate::group::Group;
 use crate::ledger::Rules;
 use crate::message::Standing;
@@ -40,6 +42,8 @@ pub(crate) struct Handshake {
     pub(crate) clock: Clock,
     /// The Sentinels that name the server, if its URL has any.
     pub(crate) sentinels: Option<Arc<Sentinels>>,
+    /// Whether it was told that our user may not run `INFO`.
+    pub(crate) told_unseen: AtomicBool,
 }
 
 impl Handshake {
@@ -93,7 +97,12 @@ impl Handshake {
         let mut server = server.map_err(|error| self.demoted(error))?;
         let master = connection.master.clone();
         self.ask_sentinels(master.as_ref(), &mut server).await?;
-        if server.replication_id.is_none() {
+        if server.run_id.is_empty() {
+            server.run_id = made_up_id();
+        }
+        if server.unseen {
+            self.warn_unseen();
+        } else if server.replication_id.is_none() {
             let node = &self.reporter.node;
             tracing::debug!(
                 target: "ringfence", %node,
@@ -101,6 +110,20 @@ impl Handshake {
             );
         }
         Ok(server)
+    }
+
+    /// Tells once that the server's state is not known.
+    fn warn_unseen(&self) {
+        if self.told_unseen.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (node, user) = (&self.reporter.node, self.reporter.user.escape_debug());
+        tracing::warn!(
+            target: "ringfence", %node,
+            "does not let user `{user}` run INFO: best effort. A restart with old data is not \
+             noticed, nor a failover without Sentinels, and two clients may then hold one lock. Grant \
+             it with ACL SETUSER {user} +info; if no failover loses a write, say ?failover=lossless"
+        );
     }
 
     /// Has a majority of the Sentinels confirm that `server`, which was examined before, is the
@@ -228,10 +251,12 @@ impl Handshake {
         times: (Timestamp, Timestamp),
     ) -> (Membership, Facts) {
         let facts = self.facts(server, Some(&born), clock_us, times);
+        let mut terms = ScriptTerms::new(&born.text, self.rules(&born));
+        terms.unseen = server.unseen;
         let membership = Membership {
             standing: self.standing(&born, clock_us),
             read_at: times.1,
-            terms: ScriptTerms::new(&born.text, self.rules(&born)),
+            terms,
             image: Image {
                 server: born.server,
                 evicts: server.evicts,
@@ -323,6 +348,12 @@ impl Handshake {
     fn unknown(&self, error: &RedisError) -> CallError {
         CallError::Unknown(self.reporter.connection(error))
     }
+}
+
+/// An id in place of a run id that our user may not read. No other server has the same.
+fn made_up_id() -> String {
+    let entropy = Entropy::default();
+    entropy.client_id() + &entropy.client_id()
 }
 
 /// A clock that is sent as text.

@@ -44,8 +44,11 @@ impl UrlOptions {
 /// The state that a server reports. [`Server::refusal`] decides whether it may keep locks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Server {
-    /// The run id.
+    /// The run id. If our user may not read it, that of the birth record, or empty without one.
     pub(crate) run_id: String,
+    /// Whether our user may not run `INFO`, or some of it. Then a restart with old data is not
+    /// noticed, nor a failover without Sentinels.
+    pub(crate) unseen: bool,
     /// The replication id, which its replicas share; `None` if the server does not report it.
     pub(crate) replication_id: Option<String>,
     /// For how many seconds it remembers a former replication id once it has no replicas, zero for
@@ -152,16 +155,21 @@ impl Server {
             return Err(garbage());
         };
         let info = |value: &Value| match value {
-            Value::ServerError(error) => Err(CallError::Refused(reporter.server_error(error))),
-            _ => Info::read(value).ok_or_else(garbage),
+            Value::ServerError(error) => match reporter.server_error(error) {
+                trouble if trouble.kind == TroubleKind::Denied => Ok(None),
+                trouble => Err(CallError::Refused(trouble)),
+            },
+            _ => Info::read(value).map(Some).ok_or_else(garbage),
         };
         let (server, replication) = (info(&server)?, info(&replication)?);
         let (memory, persistence) = (info(&memory)?, info(&persistence)?);
-        let run_id = server.get("run_id").unwrap_or_default();
-        // Every Redis and Valkey has a run id of 40 characters.
-        if !is_id(run_id) || run_id.len() < RUN_ID_MIN_CHARS {
-            return Err(garbage());
-        }
+        let run_id = match &server {
+            None => String::new(),
+            Some(server) => read_run_id(server).ok_or_else(garbage)?,
+        };
+        let unseen = server.is_none() || replication.is_none() || memory.is_none();
+        let (server, replication) = (server.unwrap_or_default(), replication.unwrap_or_default());
+        let memory = memory.unwrap_or_default();
         let role = role(&server, &replication);
         // A Sentinel knows neither of both commands.
         let (born, clock_us) = match role {
@@ -171,15 +179,22 @@ impl Server {
                 clock_us(&time).ok_or_else(garbage)?,
             ),
         };
-        let on_disk = on_disk(&persistence, [&appendfsync, &not_on_rewrite]);
+        let on_disk = match &persistence {
+            None => OnDisk::Unknown,
+            Some(persistence) => on_disk(persistence, [&appendfsync, &not_on_rewrite]),
+        };
         let (has_replicas, memory) = (replication.has_replicas(), memory.memory());
         Ok(Self {
-            run_id: run_id.to_owned(),
+            run_id: match run_id.is_empty() {
+                true => recorded_run_id(born.as_deref()),
+                false => run_id,
+            },
+            unseen,
             replication_id: replication.replication_id().map(str::to_owned),
             backlog_ttl_s: setting(&backlog_ttl).and_then(|value| value.parse().ok()),
             version: version(&server),
             role,
-            loading: persistence.get("loading") == Some("1"),
+            loading: persistence.is_some_and(|info| info.get("loading") == Some("1")),
             on_disk,
             has_replicas,
             durable: on_disk == OnDisk::Always && !has_replicas,
@@ -227,6 +242,7 @@ impl Server {
     fn present(&self, group: &Group) -> Present<String> {
         let ttl_s = self.backlog_ttl_s;
         Present {
+            unseen: self.unseen,
             run_id: self.run_id.clone(),
             replication_id: self.replication_id.clone(),
             former_id: !self.never_promoted,
@@ -258,7 +274,7 @@ impl Server {
                 Tier::Durable
             }
             () if self.durable && own.is_none_or(|born| born.server.durable) => Tier::Durable,
-            () if unprotected || blind => Tier::BestEffort,
+            () if unprotected || blind || self.unseen => Tier::BestEffort,
             () => Tier::Quarantined,
         }
     }
@@ -283,6 +299,12 @@ impl Server {
             Role::Master if self.loading => {
                 Some((TroubleKind::Loading, "is still reading its data".to_owned()))
             }
+            Role::Master if options.said_durable && self.unseen => Some((
+                TroubleKind::NotDurable,
+                "does not let this user run INFO, so nothing shows whether it is durable, though \
+                 its URL has ?durable=yes; grant +info, or remove ?durable=yes"
+                    .to_owned(),
+            )),
             Role::Master if options.said_durable && !self.durable => Some((
                 TroubleKind::NotDurable,
                 "is not durable, though its URL has ?durable=yes; that takes appendonly yes, \
@@ -300,6 +322,18 @@ impl Server {
             Role::Master => None,
         }
     }
+}
+
+/// The run id; `None` if it is malformed. Every Redis and Valkey has one of 40 characters.
+fn read_run_id(server: &Info) -> Option<String> {
+    let run_id = server.get("run_id")?;
+    (is_id(run_id) && run_id.len() >= RUN_ID_MIN_CHARS).then(|| run_id.to_owned())
+}
+
+/// The run id of the birth record; empty if there is none that can be read.
+fn recorded_run_id(born: Option<&str>) -> String {
+    let record = born.and_then(|text| BirthRecord::parse(text).ok());
+    record.map_or_else(String::new, |record| record.server.run_id)
 }
 
 /// The stored birth record, if there is one.

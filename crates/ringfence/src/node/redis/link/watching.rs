@@ -43,7 +43,9 @@ impl Link {
     ) {
         // After a flood of messages no listener was subscribed. The flood may be over.
         self.subscribe(in_flight, session);
-        if let Ok(membership) = &session.membership {
+        if let Ok(membership) = &session.membership
+            && !membership.terms.unseen
+        {
             let connection = &mut session.connection;
             let questions = membership.image.questions(connection.may_ask_config());
             in_flight.ask(questions, true, connection, now);

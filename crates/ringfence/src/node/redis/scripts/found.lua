@@ -6,8 +6,9 @@
 -- ARGV: born as the client saw it, window in us, retention in ms, token; then the operation's own
 -- arguments. On a server with a failover behind it born is preceded by `?`, the time from which the
 -- server grants (if it is in quarantine), `:`, the latest time at which an acquire may be executed,
--- and a blank; both times in us of the server's clock, or empty. If a claim is shared, the token is
--- followed by a blank and one letter for each claim: s or x.
+-- and a blank; both times in us of the server's clock, or empty. `!` instead of `?`: our user may
+-- not run INFO. If a claim is shared, the token is followed by a blank and one letter for each
+-- claim: s or x.
 --
 -- `values[i]` is the value of the lock key of claim i.
 local values = redis.call('MGET', unpack(KEYS))
@@ -17,14 +18,14 @@ local grants_from, not_after = 0, MAX
 -- forgotten locks, so it decides nothing until the client knows of it.
 if values[#KEYS] ~= ARGV[1] then
   local born = values[#KEYS]
-  local from, latest, known = string.match(ARGV[1], '^%?(%d*):(%d*) (.+)$')
+  local sign, from, latest, known = string.match(ARGV[1], '^([?!])(%d*):(%d*) (.+)$')
   if not born or known ~= born then
     return { 'newborn' }
   end
   -- A master that was demoted and promoted again has the old born, but lost the locks that it
   -- granted before. Its replication id differs. Some servers do not report the id.
   local id = string.match(born, '^$BORN_VERSION %x+ (%x+) ')
-  if id then
+  if id and sign == '?' then
     local info = redis.pcall('INFO', 'replication')
     if type(info) ~= 'string' or not string.find(info, '\nrole:master\r', 1, true)
       or not string.find(info, '\nmaster_replid:' .. id .. '\r', 1, true) then

@@ -61,12 +61,13 @@ local function reply(outcome, born)
   return { clock, outcome, born or false, counted, cursor, longest_text, unpack(holders) }
 end
 
-local server, replication = redis.call('INFO', 'server'), redis.call('INFO', 'replication')
-if string.match(server, '\nrun_id:(%x+)') ~= ARGV[1]
-  or (string.match(replication, '\nmaster_replid:(%x+)') or '-') ~= ARGV[2]
-  or not string.find(replication, '\nrole:master\r', 1, true) then
+local server, replication = info('server'), info('replication')
+local id = replication and string.match(replication, '\nmaster_replid:(%x+)') or '-'
+if server and string.match(server, '\nrun_id:(%x+)') ~= ARGV[1] or id ~= ARGV[2]
+  or replication and not string.find(replication, '\nrole:master\r', 1, true) then
   return reply('changed')
 end
+replication = replication or ''
 local stored = redis.call('GET', KEYS[1])
 local mode = ARGV[4]
 -- Locks are taken only under the stored birth record. If it is still the one from the beginning of

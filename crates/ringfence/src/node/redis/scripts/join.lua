@@ -1,7 +1,7 @@
 -- Join: beside init, the only script that writes a node's birth record. It follows the rule in
 -- ledger/birth.rs.
 -- KEYS: born. ARGV: the run id and the replication id that the client saw (`-` if the server does
--- not report it), 1 if every write is on disk before it is answered, repl-backlog-ttl in s (`-` if
+-- not report it; a client that may not run INFO passes the run id of the record, or makes one up), 1 if every write is on disk before it is answered, repl-backlog-ttl in s (`-` if
 -- not known), the epoch that a majority of the Sentinels confirmed (`-` without Sentinels) and the
 -- number of Sentinels, then the group: nodes, window in us, quarantine in ms, failover level, the
 -- two times of a failover and the grace in ms.
@@ -16,12 +16,14 @@ local now = time[1] * 1000000 + time[2]
 local clock = string.format('%.0f', now)
 
 -- The server may have been demoted or promoted since the client looked at it.
-local server, replication = redis.call('INFO', 'server'), redis.call('INFO', 'replication')
-local id = string.match(replication, '\nmaster_replid:(%x+)') or '-'
-if string.match(server, '\nrun_id:(%x+)') ~= run_id or id ~= replication_id
-  or not string.find(replication, '\nrole:master\r', 1, true) then
+local server, replication = info('server'), info('replication')
+local unseen = not server or not replication
+local id = replication and string.match(replication, '\nmaster_replid:(%x+)') or '-'
+if server and string.match(server, '\nrun_id:(%x+)') ~= run_id or id ~= replication_id
+  or replication and not string.find(replication, '\nrole:master\r', 1, true) then
   return { clock, false }
 end
+replication = replication or ''
 local former_id = not string.find(replication, '\nmaster_replid2:0+\r')
 local has_replicas = not string.find(replication, '\nconnected_slaves:0\r', 1, true)
 
@@ -50,7 +52,18 @@ end
 -- A Sentinel that was reset or added late must not lower the number that makes a majority.
 sentinels = string.format('%.0f', math.max(sentinels, stored_sentinels))
 lossless = string.match(group, '^%d+ %d+ %d+ (%d+)') == '$LOSSLESS'
-local same_run = stored_run == run_id
+if not server then
+  run_id = stored_run
+end
+local same_run, same_epoch = stored_run == run_id, epoch == stored_epoch
+if unseen and same_run and same_epoch then
+  -- A client that may not run INFO knows nothing of the server that could change the record.
+  if sentinels == stored_sentinels then
+    return { clock, stored }
+  end
+  id = stored_id
+  return write(since, birth, was_replicated == '1', was_durable == '1', group)
+end
 if same_run and id == '-' then
   -- A server that no longer reports its id cannot be compared.
   id = stored_id
@@ -65,7 +78,6 @@ local quarantine_ms = string.match(group, '^%d+ %d+ (%d+)')
 local remembers = epoch ~= '-' or backlog_ttl
   and (backlog_ttl == 0 or backlog_ttl * 1000 >= tonumber(quarantine_ms))
 
-local same_epoch = epoch == stored_epoch
 local is_birth
 if lossless then
   -- The operator's word: no acknowledged write is lost.

@@ -74,8 +74,8 @@ scripts! {{
     plain_release_bundle: [plain_release_bundle]
 } as a whole {
     // Rare, so not worth a place in the server's cache.
-    join: [join]
-    init: [init]
+    join: [info join]
+    init: [info init]
 }}
 
 impl Script {
