@@ -231,6 +231,7 @@ impl Handshake {
         let membership = Membership {
             standing: self.standing(&born, clock_us),
             read_at: times.1,
+            alone: born.group.nodes == 1,
             terms: ScriptTerms::new(&born.text, self.rules(&born)),
             image: Image {
                 server: born.server,
