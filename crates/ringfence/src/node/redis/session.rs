@@ -34,6 +34,13 @@ pub(super) struct Session {
     pub(super) listening: usize,
 }
 
+impl Session {
+    /// Whether the group has no other node.
+    pub(super) fn is_alone(&self) -> bool {
+        matches!(&self.membership, Ok(membership) if membership.alone)
+    }
+}
+
 /// The membership of a node that accepts calls.
 #[derive(Debug, Clone)]
 pub(super) struct Membership {
@@ -41,6 +48,8 @@ pub(super) struct Membership {
     pub(super) terms: ScriptTerms,
     /// The state that the server must still have for the membership to count.
     pub(super) image: Image,
+    /// Whether the group has no other node.
+    pub(super) alone: bool,
     /// When the handshake began to examine the server.
     pub(super) seen_at: Timestamp,
     /// The incarnation that answers under these terms.

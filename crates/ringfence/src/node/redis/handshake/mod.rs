@@ -256,7 +256,12 @@ impl Handshake {
         let membership = Membership {
             standing: self.standing(&born, clock_us),
             read_at: times.1,
+<<<<<<< HEAD
             terms,
+=======
+            alone: born.group.nodes == 1,
+            terms: ScriptTerms::new(&born.text, self.rules(&born)),
+>>>>>>> convoy
             image: Image {
                 server: born.server,
                 evicts: server.evicts,

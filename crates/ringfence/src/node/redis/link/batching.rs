@@ -1,6 +1,7 @@
-//! Which calls a link sends together, and when: all that wait, but at most half of those that are
-//! under way. With one batch of all callers the server would have nothing to do while they run, and
-//! they would have nothing to do while the server works.
+//! Which calls a link sends together, and when: all that wait. To the only node of a group at most
+//! half of those that are under way: with one batch of all callers the server would have nothing to
+//! do while they run, and they would have nothing to do while the server works. Several servers do
+//! not need this: they do not all wait at the same time, and larger batches cost less.
 
 use std::time::Duration;
 
@@ -31,16 +32,16 @@ impl Link {
         in_flight.has_room() && !self.confirming.is_waiting()
     }
 
-    /// Lets the callers of the batch that was just answered run, and sends what they ask next. Two
-    /// batches may be answered at once; the server works on this one while the answers to the other
-    /// are handled. Returns how the session ends, if it must.
+    /// Lets the callers of the batch that the only node has just answered run, and sends what they
+    /// ask next. Two batches may be answered at once; the server works on this one while the answers
+    /// to the other are handled. Returns how the session ends, if it must.
     pub(super) async fn refill(
         &mut self,
         in_flight: &mut InFlight,
         session: &mut Session,
         look: &mut Interval,
     ) -> Option<SessionEnd> {
-        if in_flight.last_batch_calls <= 1 || !self.may_send(in_flight) {
+        if in_flight.last_batch_calls <= 1 || !session.is_alone() || !self.may_send(in_flight) {
             return None;
         }
         tokio::task::yield_now().await;
@@ -77,7 +78,10 @@ impl Link {
     ) -> Option<SessionEnd> {
         let now = self.clock().now();
         let (mut batch, mut replies) = (Vec::new(), 0);
-        let limit = largest_batch(in_flight.calls() + 1 + self.queue.len());
+        let limit = match session.is_alone() {
+            true => half_batch(in_flight.calls() + 1 + self.queue.len()),
+            false => BATCH_MAX,
+        };
         let mut end = None;
         let mut next = Some(first);
         while let Some(call) = next.take() {
@@ -149,9 +153,9 @@ impl Link {
     }
 }
 
-/// The most calls of the next batch, if `calls` are in flight or wait. One bundle is not divided: a
-/// script with fewer calls costs more for each.
-fn largest_batch(calls: usize) -> usize {
+/// The most calls of the next batch to the only node, if `calls` are in flight or wait. One bundle
+/// is not divided: a script with fewer calls costs more for each.
+fn half_batch(calls: usize) -> usize {
     calls.div_ceil(2).clamp(BUNDLE_MAX, BATCH_MAX)
 }
 
@@ -162,7 +166,7 @@ mod tests {
     #[test]
     fn a_batch_has_at_most_half_of_the_calls_but_a_whole_bundle() {
         assert_eq!(
-            [1, 32, 64, 65, 200, 10_000].map(largest_batch),
+            [1, 32, 64, 65, 200, 10_000].map(half_batch),
             [32, 32, 32, 33, 100, 256]
         );
     }

@@ -23,6 +23,7 @@ fn the_replication_id_is_compared_on_replicated_and_on_unchecked_servers() {
                 },
                 evicts: false,
             },
+            alone: false,
             seen_at: Timestamp::ZERO,
             standing: Standing::default(),
             read_at: Timestamp::ZERO,
