@@ -256,12 +256,8 @@ impl Handshake {
         let membership = Membership {
             standing: self.standing(&born, clock_us),
             read_at: times.1,
-<<<<<<< HEAD
-            terms,
-=======
             alone: born.group.nodes == 1,
-            terms: ScriptTerms::new(&born.text, self.rules(&born)),
->>>>>>> convoy
+            terms,
             image: Image {
                 server: born.server,
                 evicts: server.evicts,
