@@ -71,10 +71,8 @@ mutants! {
     /// On a replicated server every script that writes a holder compares the replication id.
     ReplicatedNotCompared:
         edit(SESSION, "compare",
-            "self.terms.compare = server.replication_id.is_some()
-                 && (server.replicated || unseen);",
-            "let replicated = server.replicated && !mutant!(ReplicatedNotCompared);
-             self.terms.compare = server.replication_id.is_some() && (replicated || unseen);");
+            "&& (server.replicated || unseen);",
+            "&& (server.replicated && !mutant!(ReplicatedNotCompared) || unseen);");
 
     /// A node that may evict locks does not vote.
     EvictingNodeVotes:

@@ -33,8 +33,14 @@ mutants! {
     /// The birth record of another run is not taken for the current run's.
     LuaRunNotCompared:
         edit(JOIN, "",
-            "local same_run = stored_run == run_id",
-            "local same_run = true");
+            "local same_run, same_epoch = stored_run == run_id,",
+            "local same_run, same_epoch = true,");
+
+    /// A client that may not run INFO changes no record of the same epoch.
+    LuaUnseenChangesRecord:
+        edit(JOIN, "",
+            "if unseen and same_run and same_epoch then",
+            "if false then");
 
     /// A server that was promoted during its run has a new birth, although its run id is the same.
     LuaBirthByRunIdAlone:
@@ -95,7 +101,7 @@ mutants! {
     /// A birth is written only on the server that the handshake looked at.
     LuaJoinsAnotherServer:
         edit(JOIN, "",
-            r#"if string.match(server, '\nrun_id:(%x+)') ~= run_id or id ~= replication_id
-                 or not"#,
-            "if not");
+            r#"if server and string.match(server, '\nrun_id:(%x+)') ~= run_id
+                 or id ~= replication_id or replication and not"#,
+            "if replication and not");
 }

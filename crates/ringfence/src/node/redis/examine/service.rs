@@ -12,7 +12,7 @@ use crate::protocol::{ConfirmedMaster, MasterAddress};
 use crate::url::Address;
 
 use super::Examiner;
-use crate::node::redis::handshake::server::setting;
+use crate::node::redis::handshake::sections::setting;
 use crate::node::redis::sentinel::{self, Sentinels};
 use crate::node::redis::transport::connection::Connection;
 use crate::node::redis::transport::dial::Dial;

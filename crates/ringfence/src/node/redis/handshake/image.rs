@@ -7,7 +7,8 @@ use crate::ledger::birth::Incarnation;
 use crate::node::OnDisk;
 
 use super::info::Info;
-use super::server::{SYNC_SETTINGS, on_disk};
+use super::sections::on_disk;
+use super::server::SYNC_SETTINGS;
 
 /// The state of a server at its handshake that must not change.
 #[derive(Debug, Clone)]

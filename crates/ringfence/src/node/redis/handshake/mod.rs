@@ -6,6 +6,7 @@ pub(crate) mod image;
 mod info;
 mod init;
 pub(crate) mod search;
+pub(crate) mod sections;
 pub(crate) mod server;
 
 use std::sync::Arc;

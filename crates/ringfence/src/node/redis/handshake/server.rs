@@ -8,10 +8,10 @@ use crate::group::{Failover, Group};
 use crate::ledger::birth::{self, BirthVerdict, Present};
 use crate::node::{CallError, Memory, OnDisk, Role, Tier, TroubleKind};
 
-use super::born::{BORN_MAX_BYTES, BirthRecord, is_id};
-use super::info::Info;
+use super::born::{BORN_MAX_BYTES, BirthRecord};
+use super::sections::{Sections, setting};
 use crate::node::redis::key::BORN_KEY;
-use crate::node::redis::report::{Reporter, quote};
+use crate::node::redis::report::Reporter;
 use crate::url::RedisUrl;
 
 /// The options in a node's URL that change how its server is judged.
@@ -91,8 +91,6 @@ const CONFIG_ANSWERS: usize = 6;
 /// The settings that durability depends on.
 pub(crate) const SYNC_SETTINGS: [&str; 2] = ["appendfsync", "no-appendfsync-on-rewrite"];
 const BACKLOG_SETTING: &str = "repl-backlog-ttl";
-/// The shortest run id that is accepted.
-const RUN_ID_MIN_CHARS: usize = 32;
 
 /// The questions for [`Server::read`], followed by those of [`ask_config`] if our user may run
 /// `CONFIG`: every refusal is an entry in the server's ACL LOG. They change nothing.
@@ -154,23 +152,8 @@ impl Server {
         else {
             return Err(garbage());
         };
-        let info = |value: &Value| match value {
-            Value::ServerError(error) => match reporter.server_error(error) {
-                trouble if trouble.kind == TroubleKind::Denied => Ok(None),
-                trouble => Err(CallError::Refused(trouble)),
-            },
-            _ => Info::read(value).map(Some).ok_or_else(garbage),
-        };
-        let (server, replication) = (info(&server)?, info(&replication)?);
-        let (memory, persistence) = (info(&memory)?, info(&persistence)?);
-        let run_id = match &server {
-            None => String::new(),
-            Some(server) => read_run_id(server).ok_or_else(garbage)?,
-        };
-        let unseen = server.is_none() || replication.is_none() || memory.is_none();
-        let (server, replication) = (server.unwrap_or_default(), replication.unwrap_or_default());
-        let memory = memory.unwrap_or_default();
-        let role = role(&server, &replication);
+        let sections = Sections::read([server, replication, memory, persistence], reporter)?;
+        let (role, replication) = (sections.role(), &sections.replication);
         // A Sentinel knows neither of both commands.
         let (born, clock_us) = match role {
             Role::Sentinel => (None, 0),
@@ -179,22 +162,19 @@ impl Server {
                 clock_us(&time).ok_or_else(garbage)?,
             ),
         };
-        let on_disk = match &persistence {
-            None => OnDisk::Unknown,
-            Some(persistence) => on_disk(persistence, [&appendfsync, &not_on_rewrite]),
-        };
-        let (has_replicas, memory) = (replication.has_replicas(), memory.memory());
+        let on_disk = sections.on_disk([&appendfsync, &not_on_rewrite]);
+        let (has_replicas, memory) = (replication.has_replicas(), sections.memory.memory());
         Ok(Self {
-            run_id: match run_id.is_empty() {
-                true => recorded_run_id(born.as_deref()),
-                false => run_id,
+            run_id: match &sections.run_id {
+                None => recorded_run_id(born.as_deref()),
+                Some(run_id) => run_id.clone(),
             },
-            unseen,
+            unseen: sections.unseen,
             replication_id: replication.replication_id().map(str::to_owned),
             backlog_ttl_s: setting(&backlog_ttl).and_then(|value| value.parse().ok()),
-            version: version(&server),
+            version: sections.version(),
             role,
-            loading: persistence.is_some_and(|info| info.get("loading") == Some("1")),
+            loading: sections.is_loading(),
             on_disk,
             has_replicas,
             durable: on_disk == OnDisk::Always && !has_replicas,
@@ -324,12 +304,6 @@ impl Server {
     }
 }
 
-/// The run id; `None` if it is malformed. Every Redis and Valkey has one of 40 characters.
-fn read_run_id(server: &Info) -> Option<String> {
-    let run_id = server.get("run_id")?;
-    (is_id(run_id) && run_id.len() >= RUN_ID_MIN_CHARS).then(|| run_id.to_owned())
-}
-
 /// The run id of the birth record; empty if there is none that can be read.
 fn recorded_run_id(born: Option<&str>) -> String {
     let record = born.and_then(|text| BirthRecord::parse(text).ok());
@@ -347,56 +321,6 @@ fn read_born(answer: Value, reporter: &Reporter) -> Result<Option<String>, CallE
         }
         Value::ServerError(error) => Err(CallError::Refused(reporter.server_error(&error))),
         _ => Err(CallError::Refused(reporter.garbage())),
-    }
-}
-
-fn role(server: &Info, replication: &Info) -> Role {
-    match server.get("redis_mode").or(server.get("server_mode")) {
-        Some("cluster") => Role::ClusterNode,
-        Some("sentinel") => Role::Sentinel,
-        _ if replication.get("role") == Some("slave") => {
-            let master = |field| replication.get(field).filter(|value| !value.is_empty());
-            Role::Replica(
-                master("master_host")
-                    .zip(master("master_port"))
-                    .map(|(host, port)| quote(&format!("{host}:{port}"))),
-            )
-        }
-        _ => Role::Master,
-    }
-}
-
-/// A server that does not sync while it rewrites its file may lose the writes of that time.
-pub(crate) fn on_disk(persistence: &Info, sync_settings: [&Value; 2]) -> OnDisk {
-    let [appendfsync, not_on_rewrite] = sync_settings;
-    match (setting(appendfsync), setting(not_on_rewrite)) {
-        _ if persistence.get("aof_enabled") != Some("1") => OnDisk::Never,
-        (Some("always"), Some("no")) => OnDisk::Always,
-        (Some(_), _) => OnDisk::Later,
-        (None, _) => OnDisk::Unknown,
-    }
-}
-
-/// The answer to `CONFIG GET`; `None` if that is forbidden.
-pub(crate) fn setting(answer: &Value) -> Option<&str> {
-    let value = match answer {
-        Value::Array(pair) => pair.get(1),
-        Value::Map(pairs) => pairs.first().map(|(_, value)| value),
-        _ => None,
-    };
-    match value? {
-        Value::BulkString(text) => std::str::from_utf8(text).ok(),
-        _ => None,
-    }
-}
-
-fn version(server: &Info) -> String {
-    match server.get("valkey_version") {
-        Some(version) => quote(&format!("Valkey {version}")),
-        None => quote(&format!(
-            "Redis {}",
-            server.get("redis_version").unwrap_or("of unknown version")
-        )),
     }
 }
 
