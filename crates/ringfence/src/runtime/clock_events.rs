@@ -20,7 +20,11 @@ impl Sender {
             // A custom node may measure on a clock of its own.
             (facts.sent, facts.received) = (asked, now);
         }
+        let confirmation = self.nodes[node].confirmation();
         let mut cluster = self.cluster();
+        if let Some(confirmation) = confirmation {
+            cluster.confirm(node, confirmation);
+        }
         let event = cluster.observe_facts(node, &facts);
         if let Some(event) = &event {
             self.record_freeze(event, facts.received);

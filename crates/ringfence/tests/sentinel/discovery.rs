@@ -1,6 +1,9 @@
 //! Finding the master: passwords and TLS on both sides, Sentinels that cannot be reached, and a
 //! client that idles through a failover.
 
+use std::time::Duration;
+
+use ringfence::clock::Clock;
 use ringfence_testkit::{Certificates, Flavor, SentinelGroup};
 
 use crate::stage::*;
@@ -42,4 +45,22 @@ async fn a_sentinel_that_cannot_be_reached_does_not_matter() {
     let locks = new_client(&group.url()).await;
     let guard = locks.mutex("job").lock().await.unwrap();
     guard.release().await.unwrap();
+}
+
+/// A client that only asks how the nodes are holds and wants no lock, so no call of it has the
+/// Sentinels asked.
+#[tokio::test]
+async fn a_group_votes_for_as_long_as_its_state_is_watched() {
+    let group = SentinelGroup::builder(Flavor::Redis).replicas(0).start();
+    let locks = new_client(&group.url()).await;
+    // Longer than a confirmation counts.
+    let until = Clock::System.now() + Duration::from_secs(3);
+    let mut answered = 0;
+    while Clock::System.now() < until || answered == 0 {
+        let nodes = locks.nodes().await;
+        if nodes[0].facts.is_ok() {
+            assert_eq!(nodes[0].discount, None, "{:?}", nodes[0]);
+            answered += 1;
+        }
+    }
 }
