@@ -1,7 +1,8 @@
 //! Reads the nodes for all viewers, and publishes what it saw. Nothing is written to the nodes.
 //!
-//! Three loops run beside each other, so that a node that hangs delays only what needs it: the state
-//! of the nodes, the list of locks, and the slow facts (memory, Sentinels).
+//! Four loops run beside each other, so that a node that hangs delays only what needs it: the state
+//! of the nodes, the list of locks, the locks that the list is slow to read again, and the slow facts
+//! (memory, Sentinels).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,8 @@ use tokio::sync::watch;
 
 use super::cards::{self, ExaminedParts};
 use super::pace;
-use super::rows::{LockRow, RowKey};
+use super::refresh::{self, ReadTimes};
+use super::rows::{LockRow, RowKey, SeenName};
 use super::search::{LockSearch, SearchStep};
 use super::snapshot::{ClusterSnapshot, ListState};
 use super::timeline::{SeenCard, Timeline};
@@ -69,6 +71,7 @@ pub(super) struct ClusterCollector {
     published: Published,
     /// The slow facts of each node, in node order.
     examined: Mutex<Vec<ExaminedParts>>,
+    read_times: Mutex<ReadTimes>,
 }
 
 impl ClusterCollector {
@@ -86,13 +89,19 @@ impl ClusterCollector {
             snapshots,
             published: published.clone(),
             examined: Mutex::default(),
+            read_times: Mutex::default(),
         };
         (collector, published)
     }
 
     /// Collects for ever.
     pub(super) async fn run(&self) {
-        tokio::join!(self.watch_nodes(), self.watch_locks(), self.examine_nodes());
+        tokio::join!(
+            self.watch_nodes(),
+            self.watch_locks(),
+            self.refresh_locks(),
+            self.examine_nodes()
+        );
     }
 
     async fn watch_nodes(&self) {
@@ -148,6 +157,7 @@ impl ClusterCollector {
         loop {
             let SearchStep { rows, round } = search.step().await?;
             self.published.timeline().saw_rows(&rows);
+            self.read_times().note(&rows);
             let Some(round) = round else {
                 // A round among many keys takes long. What it finds is shown at once.
                 if !rows.is_empty() {
@@ -166,7 +176,8 @@ impl ClusterCollector {
                 .saw_round(round.began_ms, ended_ms, &round.unread);
             let count = round.rows.len();
             self.publish(|snapshot| {
-                snapshot.rows = steady(&snapshot.rows, round.rows.into_values());
+                let rows = newest(&snapshot.rows, round.rows);
+                snapshot.rows = steady(&snapshot.rows, rows);
                 snapshot.list = ListState {
                     began_ms: Some(round.began_ms),
                     ended_ms: Some(ended_ms),
@@ -176,6 +187,51 @@ impl ClusterCollector {
             });
             return Ok(count);
         }
+    }
+
+    /// Reads the locks that the search has not read for too long.
+    async fn refresh_locks(&self) {
+        loop {
+            let list = Arc::clone(&self.snapshots.borrow());
+            let now_ms = self.published.moments.now_ms();
+            let due = self.read_times().due(&list.rows, now_ms);
+            let pause = match due {
+                None => NODES_EVERY / 4,
+                Some(name) => {
+                    self.refresh(&name).await;
+                    pace::pause_of_a_read()
+                }
+            };
+            self.clock().sleep_until(self.clock().now() + pause).await;
+        }
+    }
+
+    async fn refresh(&self, name: &str) {
+        let seen = self.locks.inspect_all(name).await;
+        let at_ms = self.published.moments.now_ms();
+        self.read_times().note_name(name, at_ms);
+        let Ok(seen) = seen else {
+            // The list tells of the nodes that do not answer.
+            return;
+        };
+        let named = SeenName {
+            name: &seen.name,
+            lock: Some(&seen.lock),
+            semaphore: seen.semaphore.as_ref(),
+            latch: seen.latch.as_ref(),
+            at_ms,
+        };
+        let rows = named.rows();
+        self.published.timeline().saw_rows(&rows);
+        self.publish(|snapshot| {
+            let rows = steady(&snapshot.rows, rows);
+            refresh::replace(&mut snapshot.rows, name, rows);
+        });
+    }
+
+    fn read_times(&self) -> MutexGuard<'_, ReadTimes> {
+        let times = self.read_times.lock();
+        times.unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn examine_nodes(&self) {
@@ -207,6 +263,17 @@ impl ClusterCollector {
     fn clock(&self) -> &Clock {
         &self.published.moments.clock
     }
+}
+
+/// The rows of a round. A row that was read directly since then is newer than that of the round.
+fn newest(
+    shown: &BTreeMap<RowKey, Arc<LockRow>>,
+    round: BTreeMap<RowKey, LockRow>,
+) -> impl Iterator<Item = LockRow> {
+    round.into_iter().map(|(key, row)| match shown.get(&key) {
+        Some(newer) if newer.seen_ms > row.seen_ms => LockRow::clone(newer),
+        _ => row,
+    })
 }
 
 /// The new rows by their keys. A row that shows what it showed `before` is the same row, so that

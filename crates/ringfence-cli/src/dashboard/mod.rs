@@ -14,6 +14,7 @@ mod events;
 mod metrics_page;
 mod pace;
 mod pages;
+mod refresh;
 mod routes;
 mod rows;
 mod search;

@@ -26,6 +26,17 @@ pub(super) fn read_interval(locks: usize) -> Duration {
     READ_FOR_EACH.saturating_mul(count(locks)).max(SHORTEST)
 }
 
+/// How long a lock may stay unread while a round of the search goes on, if there are `locks` of them.
+pub(super) fn longest_unread(locks: usize) -> Duration {
+    let interval = read_interval(locks).saturating_mul(2);
+    interval.max(LONGEST_SEARCH)
+}
+
+/// The pause after a lock was read directly.
+pub(super) fn pause_of_a_read() -> Duration {
+    READ_FOR_EACH
+}
+
 fn count(locks: usize) -> u32 {
     u32::try_from(locks).unwrap_or(u32::MAX)
 }

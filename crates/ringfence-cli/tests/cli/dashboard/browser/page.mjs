@@ -6,10 +6,10 @@ import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { chromium } from "playwright-core";
 
-export const BASE = process.env.DASHBOARD;
-export const TOKEN = process.env.DASHBOARD_TOKEN;
+const BASE = process.env.DASHBOARD;
+const TOKEN = process.env.DASHBOARD_TOKEN;
 /** Only a failing test waits this long. */
-export const PATIENCE = 40_000;
+const PATIENCE = 40_000;
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
@@ -101,4 +101,36 @@ export async function openLock(page, name) {
 export async function shot(page, name) {
   if (!process.env.SHOTS) return;
   await page.screenshot({ path: `${process.env.SHOTS}/${name}.png` });
+}
+
+/** Opens the page, gives a wrong token and then the right one. */
+export async function logIn(page) {
+  await page.goto(`${BASE}/`);
+  await page.waitForSelector("#token-dialog[open]");
+  await page.fill("#token", "not the token at all");
+  await page.keyboard.press("Enter");
+  await until("a refusal", async () => (await page.textContent("#token-problem")).includes("refused"));
+  await page.fill("#token", TOKEN);
+  await page.keyboard.press("Enter");
+}
+
+/** Takes the steps one after the other. The first that fails ends the test. */
+export async function play({ browser, page, problems }, steps) {
+  try {
+    for (const [name, step] of Object.entries(steps)) {
+      await step().catch(async (error) => {
+        if (process.env.SHOTS) await page.screenshot({ path: `${process.env.SHOTS}/failed.png` });
+        const text = await page.evaluate(() => document.body.innerText).catch(() => "");
+        throw new Error(`${name}: ${error.message}\n--- the page:\n${text.slice(0, 4000)}`);
+      });
+      check(problems.length === 0, `${name}: ${problems.join("\n")}`);
+      say(`ok: ${name}`);
+    }
+  } catch (error) {
+    say(`FAILED ${error.message}`);
+    process.exitCode = 1;
+  } finally {
+    await browser.close();
+    process.stdin.destroy();
+  }
 }

@@ -1,6 +1,6 @@
 // The dashboard in a real browser, against a real cluster of five nodes.
 
-import { BASE, TOKEN, axe, check, open, openLock, partner, row, say, shot, until } from "./page.mjs";
+import { axe, check, logIn, open, openLock, partner, play, row, say, shot, until } from "./page.mjs";
 
 const HOSTILE = `<img src=x onerror="window.hacked=1">`;
 const HOSTILE_LABEL = `"><script>window.hacked=1</script>\u202Egnp`;
@@ -8,19 +8,14 @@ const HOSTILE_LABEL = `"><script>window.hacked=1</script>\u202Egnp`;
 const { browser, page, problems } = await open();
 const steps = {
   async "the page asks for the token"() {
-    await page.goto(`${BASE}/`);
-    await page.waitForSelector("#token-dialog[open]");
-    await page.fill("#token", "not the token at all");
-    await page.keyboard.press("Enter");
-    await until("a refusal", async () => (await page.textContent("#token-problem")).includes("refused"));
-    await page.fill("#token", TOKEN);
-    await page.keyboard.press("Enter");
+    await logIn(page);
     await until("the headline", async () => (await page.textContent("#headline")).startsWith("All 5 nodes vote."));
     check((await page.locator(".card[data-state=votes]").count()) === 5, "five cards");
     check(await page.evaluate(() => document.cookie === ""), "no cookie");
   },
 
-  async "a lock appears, and its bar moves"() {
+  async "a lock appears among many other keys, and its bar moves"() {
+    await partner("fill", "99000");
     const before = Date.now();
     await partner("hold", "orders:42", "checkout@web-3");
     const seen = await until("the lock", () => row(page, "orders:42"));
@@ -34,6 +29,7 @@ const steps = {
       await new Promise((done) => setTimeout(done, 150));
       return (await row(page, "orders:42")).left > first;
     });
+    await partner("clear");
   },
 
   async "it is handed over to the waiter"() {
@@ -171,21 +167,35 @@ const steps = {
   async "two thousand locks scroll"() {
     await partner("many", "2000");
     await until("all locks", async () => Number(await page.getAttribute("#locks", "aria-rowcount")) > 2000);
+    // The processor time of the page's main thread, which does not depend on the load.
+    const debug = await page.context().newCDPSession(page);
+    await debug.send("Performance.enable", { timeDomain: "threadTicks" });
+    const busy = async () => {
+      const { metrics } = await debug.send("Performance.getMetrics");
+      return 1000 * metrics.find((one) => one.name === "TaskDuration").value;
+    };
+    const before = await busy();
     const seen = await page.evaluate(async () => {
       const grid = document.getElementById("locks");
-      let longest = 0, rows = 0, last = performance.now();
-      for (let step = 0; step <= 100; step += 1) {
-        grid.scrollTop = (grid.scrollHeight * step) / 100;
+      const took = [];
+      let rows = 0, last = performance.now();
+      // A notch of a wheel in every frame, then the end.
+      for (let step = 1; step <= 100; step += 1) {
+        grid.scrollTop = step < 100 ? 120 * step : grid.scrollHeight;
         await new Promise(requestAnimationFrame);
-        longest = Math.max(longest, performance.now() - last);
+        took.push(performance.now() - last);
         last = performance.now();
         rows = Math.max(rows, document.querySelectorAll(".line").length);
       }
       const grids = grid.getBoundingClientRect();
       const lines = [...document.querySelectorAll(".line")].filter((one) => one.getBoundingClientRect().top < grids.bottom);
-      return { longest, rows, end: lines.map((one) => one.dataset.key) };
+      took.sort((one, other) => one - other);
+      return { median: took[50], longest: took[99], rows, end: lines.map((one) => one.dataset.key) };
     });
-    say(`2,000 locks: the longest of 100 frames took ${seen.longest.toFixed(0)} ms; at most ${seen.rows} rows existed`);
+    const each = ((await busy()) - before) / 100;
+    say(`2,000 locks: a frame took ${seen.median.toFixed(0)} ms, the longest of 100 ${seen.longest.toFixed(0)} ms, with ${each.toFixed(1)} ms of processor time each; at most ${seen.rows} rows existed`);
+    // A display shows 60 frames in a second.
+    check(each < 1000 / 60, `${each} ms of processor time for a frame`);
     check(seen.rows < 60, `${seen.rows} rows`);
     check(seen.end.length > 5, "rows at the end");
     await page.fill("#search", "lock 1234");
@@ -200,20 +210,4 @@ const steps = {
   },
 };
 
-try {
-  for (const [name, step] of Object.entries(steps)) {
-    await step().catch(async (error) => {
-      if (process.env.SHOTS) await page.screenshot({ path: `${process.env.SHOTS}/failed.png` });
-      const text = await page.evaluate(() => document.body.innerText).catch(() => "");
-      throw new Error(`${name}: ${error.message}\n--- the page:\n${text.slice(0, 4000)}`);
-    });
-    check(problems.length === 0, `${name}: ${problems.join("\n")}`);
-    say(`ok: ${name}`);
-  }
-} catch (error) {
-  say(`FAILED ${error.message}`);
-  process.exitCode = 1;
-} finally {
-  await browser.close();
-  process.stdin.destroy();
-}
+await play({ browser, page, problems }, steps);
