@@ -7,6 +7,7 @@
 mod clocks;
 mod cluster;
 mod diagnosis;
+mod durability;
 mod file;
 mod finding;
 mod json;

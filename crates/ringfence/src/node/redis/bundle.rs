@@ -12,13 +12,12 @@ use crate::message::{
 };
 use crate::node::Call;
 
-use super::command::{
-    self, Checks, Command, ScriptForm, ScriptTerms, write_args, write_mark_key, write_record_key,
-};
+use super::command::{self, Command, ScriptForm, write_args, write_mark_key, write_record_key};
 use super::reply::{Fields, MalformedReply};
 use super::report::is_newborn;
 use super::scripts::SCRIPTS;
 use super::session::BatchReplies;
+use super::terms::{Checks, ScriptTerms};
 
 /// The most calls in one bundle, so that one script does not occupy a server for long.
 pub(super) const BUNDLE_MAX: usize = 32;
@@ -182,7 +181,7 @@ fn write_fast(calls: &[Call], terms: &ScriptTerms, by: ScriptForm, out: &mut imp
     names(calls).for_each(|name| write_mark_key(name, out));
     let checks = calls.iter().map(|call| terms.checks(&call.request.op));
     let checks = checks.fold(Checks::default(), Checks::and);
-    command::write_terms(terms, checks, out);
+    terms.write(checks, out);
     // Most callers of one process have the same terms, so these are sent once.
     let mut wanted = Vec::new();
     let letters: Vec<u8> = calls
@@ -215,7 +214,7 @@ fn write_extend(calls: &[Call], terms: &ScriptTerms, by: ScriptForm, out: &mut i
     names(calls).for_each(|name| write_args(out, name));
     names(calls).for_each(|name| write_record_key(name, out));
     let checks = calls.first().map(|call| terms.checks(&call.request.op));
-    command::write_terms(terms, checks.unwrap_or_default(), out);
+    terms.write(checks.unwrap_or_default(), out);
     tokens(calls).for_each(|token| write_args(out, token));
     ballots(calls).for_each(|ballot| write_args(out, ballot));
     for call in calls {

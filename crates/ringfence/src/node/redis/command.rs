@@ -4,18 +4,19 @@ use std::io::Write;
 
 use redis::{RedisWrite, ToRedisArgs};
 
-use crate::ledger::{Rules, TICKET_MS};
+use crate::ledger::TICKET_MS;
 use crate::message::{
-    Acquire, AcquireSlot, BREAKS_SHOWN, Break, Downgrade, Extend, List, Mode, Op, PARTIES_SHOWN,
-    READERS_SHOWN, Release, ReleaseKind, ReleaseSlot, Request, Slots, TICKETS_SHOWN, Ticket,
+    Acquire, BREAKS_SHOWN, Break, Downgrade, Extend, List, Mode, Op, PARTIES_SHOWN, READERS_SHOWN,
+    Release, ReleaseKind, ReleaseSlot, Request, Slots, TICKETS_SHOWN, Ticket,
 };
 
 use crate::name::side_key_tag;
 use crate::node::Call;
 
 use super::bundle::{self, BatchKind};
-use super::key::{BORN_KEY, QUEUE, RECORD, side_key_parts};
+use super::key::{QUEUE, RECORD, side_key_parts};
 use super::scripts::{SCRIPTS, Script};
+use super::terms::ScriptTerms;
 
 /// No further arguments.
 const NOTHING: Option<u8> = None;
@@ -30,94 +31,6 @@ pub(super) enum ScriptForm {
     Hash,
     /// By its text. The server then keeps the script.
     Text,
-}
-
-/// The arguments of every lock operation that come from the group and the handshake.
-#[derive(Debug, Clone)]
-pub(super) struct ScriptTerms {
-    /// The birth record as this connection saw it. A node with another birth record does nothing.
-    born: String,
-    /// The constants of the ledger.
-    pub(super) rules: Rules,
-    /// Whether scripts that write a holder compare the replication id, too.
-    pub(super) compare: bool,
-    /// Whether the quarantine of the only node of the group is over, on the node's clock.
-    pub(super) quarantine_over: bool,
-    /// Whether our user may only read: then scripts are run with `EVAL_RO`.
-    pub(super) looks_only: bool,
-    /// Whether our user may not run `INFO`: then no script does.
-    pub(super) unseen: bool,
-}
-
-impl ScriptTerms {
-    /// The terms under the birth record `born`, whose incarnation has these `rules`.
-    pub(super) fn new(born: &str, rules: Rules) -> Self {
-        Self {
-            born: born.to_owned(),
-            rules,
-            compare: false,
-            quarantine_over: rules.grants_from_us == 0,
-            looks_only: false,
-            unseen: false,
-        }
-    }
-
-    /// What a script checks beside the birth record, for an operation `op`.
-    pub(super) fn checks(&self, op: &Op) -> Checks {
-        let may_refuse = matches!(op, Op::Acquire(_) | Op::AcquireSlot(_) | Op::Restore(_));
-        let grants_from_us = self.rules.grants_from_us;
-        Checks {
-            unseen: self.unseen,
-            compares: self.compare && op.writes_holder(),
-            grants_from_us: (may_refuse && !self.quarantine_over).then_some(grants_from_us),
-            not_after_us: match op {
-                Op::Acquire(op) | Op::AcquireSlot(AcquireSlot { acquire: op, .. }) => {
-                    op.not_after_us
-                }
-                _ => None,
-            },
-        }
-    }
-}
-
-/// What a script checks beside the birth record. Most servers have no failover behind them, and
-/// check nothing.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Checks {
-    /// Our user may not run `INFO`.
-    unseen: bool,
-    /// Compare the replication id.
-    compares: bool,
-    /// The node grants nothing before this time.
-    grants_from_us: Option<u64>,
-    /// The latest time at which an acquire may be executed.
-    not_after_us: Option<u64>,
-}
-
-impl Checks {
-    /// All checks of both.
-    pub(super) fn and(self, other: Self) -> Self {
-        let earlier = |one: Option<u64>, other: Option<u64>| match (one, other) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        };
-        Self {
-            unseen: self.unseen || other.unseen,
-            compares: self.compares || other.compares,
-            grants_from_us: self.grants_from_us.or(other.grants_from_us),
-            not_after_us: earlier(self.not_after_us, other.not_after_us),
-        }
-    }
-
-    fn write(self, born: &str, out: &mut impl RedisWrite) {
-        if !self.compares && self.grants_from_us.is_none() && self.not_after_us.is_none() {
-            return write_args(out, born);
-        }
-        let text = |time: Option<u64>| time.map(|us| us.to_string()).unwrap_or_default();
-        let (from, latest) = (text(self.grants_from_us), text(self.not_after_us));
-        let sign = if self.unseen { '!' } else { '?' };
-        write_args(out, format!("{sign}{from}:{latest} {born}"));
-    }
 }
 
 /// The calls that one command carries out.
@@ -242,7 +155,7 @@ impl LockCall<'_> {
         names().for_each(|name| write_args(out, name));
         names().for_each(|name| write_record_key(name, out));
         names().for_each(|name| write_mark_key(name, out));
-        write_terms(terms, terms.checks(&request.op), out);
+        terms.write(terms.checks(&request.op), out);
         let shared = request.claims.iter().any(|c| c.mode == Mode::Shared);
         if shared {
             write_args(out, token_and_modes(request));
@@ -321,13 +234,6 @@ fn which(slots: Slots) -> impl ToRedisArgs {
         Slots::AllBut(slot) => ("but", slot),
         Slots::All => ("all", 0),
     }
-}
-
-/// Writes the last key and the first arguments of every script on claims.
-pub(super) fn write_terms(terms: &ScriptTerms, checks: Checks, out: &mut impl RedisWrite) {
-    write_args(out, BORN_KEY);
-    checks.write(&terms.born, out);
-    write_args(out, (terms.rules.window_us, terms.rules.retention_ms));
 }
 
 /// The token, a blank, and the mode of each claim: s for shared, x for exclusive.

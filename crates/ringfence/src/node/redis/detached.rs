@@ -9,7 +9,8 @@ use std::io;
 
 use crate::message::Request;
 
-use super::command::{self, ScriptForm, ScriptTerms};
+use super::command::{self, ScriptForm};
+use super::terms::ScriptTerms;
 use super::transport::resp::Packer;
 use super::transport::stream::{Detached, Remainder};
 

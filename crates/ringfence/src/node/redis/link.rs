@@ -170,10 +170,6 @@ impl Link {
                     pending_end = self.take(work, &mut in_flight, session, &mut look).await;
                     None
                 }
-                () = self.confirming.news() => {
-                    self.handle_news(&mut pending_end);
-                    None
-                }
                 _ = look.tick(), if self.watch.is_on() && pending_end.is_none() => {
                     self.look(&mut in_flight, session);
                     None
@@ -184,6 +180,11 @@ impl Link {
                     let silence = self.silence(&in_flight);
                     let again = std::mem::replace(&mut suspected, silence.is_some());
                     silence.filter(|_| again)
+                }
+                // Last: nothing that it does may keep the link from noticing a server that hangs.
+                () = self.confirming.news() => {
+                    self.handle_news(&mut pending_end);
+                    None
                 }
             };
             if let Some(trouble) = lost {

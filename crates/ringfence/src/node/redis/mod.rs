@@ -11,6 +11,7 @@ mod record;
 mod reply;
 mod session;
 mod session_maker;
+mod terms;
 
 mod access;
 mod examine;

@@ -12,10 +12,11 @@ use crate::message::{Answer, Reply, ReplyStamp, Standing};
 use crate::node::{Call, CallError, Trouble, TroubleKind};
 use crate::time::Timestamp;
 
-use super::command::{Command, ScriptForm, ScriptTerms};
+use super::command::{Command, ScriptForm};
 use super::handshake::image::Image;
 use super::reply::{self, MalformedReply, ScriptReply};
 use super::report::{Reporter, is_newborn};
+use super::terms::ScriptTerms;
 use super::transport::connection::Connection;
 
 pub(super) use server_watch::{LOOK_INTERVAL, ServerWatch};

@@ -26,13 +26,13 @@ use self::born::{BORN_MAX_BYTES, BirthRecord, group_fields};
 use self::image::Image;
 use self::server::{Server, UrlOptions, ask_config, questions, refuse_config};
 use crate::node::redis::access::rights::Allowed;
-use crate::node::redis::command::ScriptTerms;
 use crate::node::redis::key::BORN_KEY;
 use crate::node::redis::reply::{Fields, MalformedReply, NUMBER_MAX_BYTES};
 use crate::node::redis::report::Reporter;
 use crate::node::redis::scripts::SCRIPTS;
 use crate::node::redis::sentinel::Sentinels;
 use crate::node::redis::session::Membership;
+use crate::node::redis::terms::ScriptTerms;
 use crate::node::redis::transport::connection::Connection;
 use crate::protocol::MasterAddress;
 

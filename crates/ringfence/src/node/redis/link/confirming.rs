@@ -44,6 +44,28 @@ enum Gate {
     Closed(Trouble),
 }
 
+impl Gate {
+    /// Takes account of what the Sentinels say about the session at `now`. Afterwards no call waits
+    /// for a time that is over: the link would do nothing but look at the clock.
+    fn update(
+        &mut self,
+        standing: &SessionStanding,
+        now: Timestamp,
+        trouble: impl FnOnce() -> Trouble,
+    ) {
+        match standing {
+            SessionStanding::Fresh => *self = Self::Open,
+            SessionStanding::Stale => {
+                if matches!(self, Self::Waiting(until) if *until <= now) {
+                    *self = Self::Closed(trouble());
+                }
+            }
+            // The session ends, and takes no further calls.
+            SessionStanding::OtherEpoch(_) | SessionStanding::OtherMaster(_) => *self = Self::Open,
+        }
+    }
+}
+
 impl Confirming {
     pub(super) fn new(sentinels: Option<Arc<Sentinels>>) -> Self {
         Self {
@@ -152,15 +174,12 @@ impl Link {
         let Some(sentinels) = &self.confirming.sentinels else {
             return;
         };
-        let gate = &mut self.confirming.gate;
         let node = &self.maker.handshake.reporter.node;
-        match sentinels.standing(now) {
-            SessionStanding::Fresh => *gate = Gate::Open,
-            SessionStanding::Stale => {
-                if matches!(gate, Gate::Waiting(until) if *until <= now) {
-                    *gate = Gate::Closed(sentinels.trouble(now));
-                }
-            }
+        let standing = sentinels.standing(now);
+        let trouble = || sentinels.trouble(now);
+        self.confirming.gate.update(&standing, now, trouble);
+        match standing {
+            SessionStanding::Fresh | SessionStanding::Stale => {}
             // The session is about to end anyway.
             _ if pending_end.is_some() => {}
             SessionStanding::OtherEpoch(confirmed) => {
@@ -206,4 +225,40 @@ fn needs_confirmation(op: &Op) -> bool {
         op,
         Op::Release { .. } | Op::ReleaseSlot { .. } | Op::PlainRelease | Op::Inspect | Op::List(_)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::TroubleKind;
+    use crate::protocol::ConfirmedMaster;
+
+    /// A master that hangs leaves a call in flight, so its session lasts on after the Sentinels have
+    /// named another one.
+    #[test]
+    fn no_gate_waits_for_a_time_that_is_over() {
+        let now = Timestamp::ZERO + Duration::from_secs(9);
+        let confirmed = || ConfirmedMaster {
+            address: MasterAddress {
+                host: "h".into(),
+                port: 1,
+                ips: [].into(),
+            },
+            epoch: 7,
+            asked_at: now,
+            sentinels: 3,
+        };
+        for standing in [
+            SessionStanding::Fresh,
+            SessionStanding::Stale,
+            SessionStanding::OtherEpoch(confirmed()),
+            SessionStanding::OtherMaster(confirmed()),
+        ] {
+            let mut gate = Gate::Waiting(now);
+            gate.update(&standing, now, || {
+                Trouble::new(TroubleKind::Unconfirmed, "no")
+            });
+            assert!(!matches!(gate, Gate::Waiting(_)), "{standing:?}");
+        }
+    }
 }

@@ -19,7 +19,8 @@ use redis::{Cmd, ErrorKind, Pipeline, PushInfo, PushKind, RedisError, RedisResul
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::node::redis::access::rights::Allowed;
-use crate::node::redis::command::{Command, ScriptForm, ScriptTerms};
+use crate::node::redis::command::{Command, ScriptForm};
+use crate::node::redis::terms::ScriptTerms;
 use crate::protocol::MasterAddress;
 
 use super::library::Library;
