@@ -36,10 +36,13 @@ pub(crate) fn complete_if_asked() {
 /// The script that makes `shell` complete `ringfence`.
 pub(crate) fn script(shell: clap_complete::Shell) -> io::Result<Vec<u8>> {
     let shells = Shells::builtins();
-    let shell = shells.completer(&shell.to_string());
-    let shell = shell.ok_or_else(|| io::Error::other("no such shell"))?;
+    let found = shells.completer(&shell.to_string());
+    let found = found.ok_or_else(|| io::Error::other("no such shell"))?;
     let mut script = Vec::new();
-    shell.write_registration(VARIABLE, "ringfence", "ringfence", "ringfence", &mut script)?;
+    found.write_registration(VARIABLE, "ringfence", "ringfence", "ringfence", &mut script)?;
+    if shell == clap_complete::Shell::Bash {
+        script.extend_from_slice(include_bytes!("completion/colons.bash"));
+    }
     Ok(script)
 }
 

@@ -107,7 +107,7 @@ fn completed(scene: &Scene, words: &[&str]) -> String {
     let last = words.len() - 1;
     let asked = format!(
         "PATH=$DIR:$PATH; . $DIR/complete.bash; COMP_WORDS=({}); COMP_CWORD={last}; COMP_TYPE=9; \
-         _clap_complete_ringfence ringfence \"${{COMP_WORDS[COMP_CWORD]}}\" ''; \
+         _ringfence ringfence \"${{COMP_WORDS[COMP_CWORD]}}\" ''; \
          printf '%s\\n' \"${{COMPREPLY[@]}}\"",
         listed.join(" ")
     );
@@ -154,6 +154,15 @@ fn bash_completes_the_names_of_locks() {
     let proposed = completed(&scene, &["ringfence", "status", "ord"]);
     let names: Vec<&str> = proposed.split_whitespace().collect();
     assert_eq!(names, ["orders-42", "orders-43"]);
+    // Bash divides a word at its colons.
+    done(&scene, &["acquire", "--ttl", "10m", "eu:job:7"]);
+    let proposed = completed(&scene, &["ringfence", "status", "eu", ":", "job", ":", ""]);
+    assert_eq!(proposed.split_whitespace().collect::<Vec<_>>(), ["7"]);
+    let proposed = completed(&scene, &["ringfence", "status", "e"]);
+    assert_eq!(
+        proposed.split_whitespace().collect::<Vec<_>>(),
+        ["eu:job:7"]
+    );
 }
 
 #[test]
