@@ -6,13 +6,15 @@ use std::process::ExitCode;
 use clap::builder::PossibleValuesParser;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use ringfence_verify::model::{Scope, Size, Wrong, search_watched};
+use ringfence_verify::model::{
+    FailoverScope, Report, Scope, Size, Wrong, search_failover, search_watched,
+};
 
 /// The arguments of `model`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ModelArgs {
     /// Search only this scope
-    #[arg(long, value_parser = PossibleValuesParser::new(Scope::ALL.map(|scope| scope.name)))]
+    #[arg(long, value_parser = PossibleValuesParser::new(scope_names()))]
     scope: Option<String>,
     /// Search a variant that is known to be wrong, and print the shortest way to its mistake
     #[arg(
@@ -28,15 +30,20 @@ pub(crate) struct ModelArgs {
     /// With --scope: how many times the first client renews
     #[arg(long, requires = "scope")]
     renewals: Option<u8>,
-    /// With --scope: how many ticks pass, where all clocks run together
+    /// With --scope: how many ticks pass, where all clocks run together; around a failover, how
+    /// many ticks a reply may take
     #[arg(long, requires = "scope")]
     ticks: Option<u8>,
     /// With --scope: how many ballots there are, where one clock runs by itself
     #[arg(long, requires = "scope")]
     ballots: Option<u8>,
-    /// With --scope: how many nodes may forget everything
+    /// With --scope: how many nodes may forget everything; around a failover, how many restarts
+    /// there are
     #[arg(long, requires = "scope")]
     crashes: Option<u8>,
+    /// With --scope: how many promotions there are, around a failover
+    #[arg(long, requires = "scope")]
+    promotions: Option<u8>,
     /// With --scope: replies may be delayed
     #[arg(long, requires = "scope")]
     slow_replies: bool,
@@ -53,7 +60,7 @@ impl ModelArgs {
     pub(crate) fn run(self) -> ExitCode {
         let good = match &self.variant {
             Some(name) => Ok(self.find_wrong(name)),
-            None => self.scopes().map(|scopes| self.search_all(&scopes)),
+            None => self.search_all(),
         };
         match good {
             Ok(true) => ExitCode::SUCCESS,
@@ -65,8 +72,44 @@ impl ModelArgs {
         }
     }
 
-    fn scopes(&self) -> Result<Vec<Scope>, String> {
-        let wanted = |scope: &Scope| self.scope.as_deref().is_none_or(|name| name == scope.name);
+    fn search_all(&self) -> Result<bool, String> {
+        let scopes = Scope::ALL
+            .into_iter()
+            .filter(|scope| self.wants(scope.name));
+        let scopes = scopes.map(|scope| self.sized(scope));
+        let scopes = scopes.collect::<Result<Vec<_>, _>>()?;
+        let failovers = FailoverScope::ALL.into_iter();
+        let failovers = failovers.filter(|scope| self.wants(scope.name));
+        let failovers = failovers.map(|scope| self.sized_failover(scope));
+        let failovers = failovers.collect::<Result<Vec<_>, _>>()?;
+        let mut good = true;
+        for scope in scopes {
+            let search = |bar: &ProgressBar| {
+                search_watched(scope, self.threads, |states| {
+                    bar.set_position(states as u64);
+                })
+            };
+            good &= shown(scope.name, search);
+        }
+        for scope in failovers {
+            let search = |bar: &ProgressBar| {
+                search_failover(scope, self.threads, |states| {
+                    bar.set_position(states as u64);
+                })
+            };
+            good &= shown(scope.name, search);
+        }
+        Ok(good)
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.scope.as_deref().is_none_or(|wanted| wanted == name)
+    }
+
+    fn sized(&self, scope: Scope) -> Result<Scope, String> {
+        if self.promotions.is_some() {
+            return Err("in this scope no server is promoted".to_owned());
+        }
         let size = Size {
             attempts: self.attempts.clone(),
             renewals: self.renewals,
@@ -76,26 +119,15 @@ impl ModelArgs {
             slow_replies: self.slow_replies,
             undoes_last: self.undo_last,
         };
-        let scopes = Scope::ALL.into_iter().filter(wanted);
-        scopes.map(|scope| size.of(scope)).collect()
+        size.of(scope)
     }
 
-    fn search_all(&self, scopes: &[Scope]) -> bool {
-        let mut good = true;
-        for scope in scopes {
-            let bar = ProgressBar::new_spinner().with_style(style());
-            bar.set_prefix(scope.name);
-            let report = search_watched(*scope, self.threads, |states| {
-                bar.set_position(states as u64);
-            });
-            bar.finish_and_clear();
-            print!("{}: {report}", scope.name);
-            for finding in report.broken() {
-                println!("\n{}:\n{}", finding.property, finding.told());
-            }
-            good &= report.is_good();
+    fn sized_failover(&self, scope: FailoverScope) -> Result<FailoverScope, String> {
+        let others = [self.renewals, self.ballots].iter().any(Option::is_some);
+        if others || !self.attempts.is_empty() || self.slow_replies || self.undo_last {
+            return Err("this scope has only --ticks, --promotions and --crashes".to_owned());
         }
-        good
+        scope.sized(self.ticks, self.promotions, self.crashes)
     }
 
     fn find_wrong(&self, name: &str) -> bool {
@@ -111,6 +143,25 @@ impl ModelArgs {
         }
         found
     }
+}
+
+fn scope_names() -> Vec<&'static str> {
+    let failovers = FailoverScope::ALL.iter().map(|scope| scope.name);
+    let names = Scope::ALL.iter().map(|scope| scope.name);
+    names.chain(failovers).collect()
+}
+
+/// Searches the scope `name`, and prints what was found. Returns whether everything holds.
+fn shown(name: &'static str, search: impl FnOnce(&ProgressBar) -> Report) -> bool {
+    let bar = ProgressBar::new_spinner().with_style(style());
+    bar.set_prefix(name);
+    let report = search(&bar);
+    bar.finish_and_clear();
+    print!("{name}: {report}");
+    for finding in report.broken() {
+        println!("\n{}:\n{}", finding.property, finding.told());
+    }
+    report.is_good()
 }
 
 fn style() -> ProgressStyle {

@@ -33,11 +33,13 @@ impl Protocol {
             match mail.is_reply {
                 true => tables.is_awaited(&view, mail.letter),
                 // Where renewals are searched, it is about what follows a grant: an acquire that
-                // has not arrived by then never does.
+                // has not arrived by then never does. Nor does what a client has sent that is as
+                // good as dead: it would only keep the others from a grant or an extend.
                 false => {
                     let is_late = mail.client == 0 && view.stage != Stage::Trying;
                     let is_acquire = tables.what(mail.letter).kind == MailKind::Acquire;
-                    !(tables.setting.scope.renewals > 0 && is_late && is_acquire)
+                    let is_left = view.stage == Stage::Left;
+                    !(tables.setting.scope.renewals > 0 && (is_late && is_acquire || is_left))
                 }
             }
         };

@@ -26,6 +26,7 @@
 
 mod client;
 mod counter;
+mod failover;
 mod forget;
 mod happen;
 mod ledger;
@@ -44,6 +45,7 @@ pub mod world;
 mod wrong;
 
 pub use counter::{Counters, Scheme};
+pub use failover::{FailoverScope, Weakness, search_failover, search_failover_for};
 pub use letter::{MailKind, What, Word};
 pub use protocol::Protocol;
 pub use scope::{Clocks, NodeTime, Scope, Span, Ticks, Variant};

@@ -34,7 +34,7 @@ pub struct Finding {
 }
 
 /// How often the progress of a search is reported.
-const LOOK: Duration = Duration::from_millis(200);
+pub(super) const LOOK: Duration = Duration::from_millis(200);
 
 /// Searches all states within `scope`: to the end, or to the first mistake.
 pub fn search(scope: Scope, threads: usize) -> Report {
@@ -87,7 +87,10 @@ pub(super) fn search_counters(scheme: Scheme, threads: usize) -> Report {
     report(&checker.spawn_bfs().join(), &properties)
 }
 
-fn report<C: Checker<M>, M>(checker: &C, properties: &[stateright::Property<M>]) -> Report
+pub(super) fn report<C: Checker<M>, M>(
+    checker: &C,
+    properties: &[stateright::Property<M>],
+) -> Report
 where
     M: Model<State: Clone + PartialEq, Action: Clone + PartialEq + fmt::Display>,
 {

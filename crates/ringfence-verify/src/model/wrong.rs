@@ -2,6 +2,7 @@
 //! none anywhere.
 
 use super::counter::Scheme;
+use super::failover::{FailoverScope, KEPT, Weakness, search_failover_for};
 use super::properties::{EXCLUSIVE, UNDONE, UNIQUE};
 use super::scope::{Scope, Variant};
 use super::search::{Report, search_counters, search_deep, search_shortest};
@@ -24,11 +25,12 @@ enum Kind {
     Protocol(Scope),
     /// So large that a way is enough, short or not.
     Deep(Scope),
+    Failover(FailoverScope),
 }
 
 impl Wrong {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 23] = [
         Self {
             name: "counter-max",
             what: "every node counts, and the highest count of a majority is the fence",
@@ -89,6 +91,118 @@ impl Wrong {
             breaks: &[UNIQUE],
             model: Kind::Protocol(Scope::RETENTION.keeping(4, 3)),
         },
+        Self {
+            name: "one-sentinel",
+            what: "F1: the word of one Sentinel is enough",
+            breaks: &[EXCLUSIVE],
+            model: Kind::Failover(
+                FailoverScope::FAILOVER
+                    .once()
+                    .without(Weakness::OneSentinel),
+            ),
+        },
+        Self {
+            name: "acquires-confirmed",
+            what: "F1: the Sentinels confirm acquires, but not extends",
+            breaks: &[EXCLUSIVE],
+            model: Kind::Failover(
+                FailoverScope::FAILOVER
+                    .once()
+                    .without(Weakness::OnlyAcquiresConfirmed),
+            ),
+        },
+        Self {
+            name: "mixed-epochs",
+            what: "F1: a majority of the Sentinels names one server, under different epochs",
+            breaks: &[EXCLUSIVE],
+            model: Kind::Failover(
+                FailoverScope::FAILOVER.without(Weakness::EpochsOfSentinelsDiffer),
+            ),
+        },
+        Self {
+            name: "old-word",
+            what: "F1: the word of the Sentinels counts at any age",
+            breaks: &[EXCLUSIVE],
+            model: Kind::Failover(FailoverScope::FAILOVER.once().without(Weakness::OldWord)),
+        },
+        Self {
+            name: "no-epoch",
+            what: "F2: the epoch is not compared",
+            breaks: &[EXCLUSIVE],
+            model: Kind::Failover(FailoverScope::FAILOVER.without(Weakness::NoEpoch)),
+        },
+        Self {
+            name: "no-replication-id",
+            what: "F3: the replication id is not compared",
+            breaks: &[EXCLUSIVE],
+            model: Kind::Failover(FailoverScope::FAILOVER.without(Weakness::NoReplicationId)),
+        },
+        Self {
+            name: "no-lone-quarantine",
+            what: "F4: no quarantine follows a birth of the only node",
+            breaks: &[EXCLUSIVE],
+            model: Kind::Failover(
+                FailoverScope::FAILOVER
+                    .once()
+                    .without(Weakness::NoQuarantine),
+            ),
+        },
+        Self {
+            name: "short-lone-quarantine",
+            what: "F4: the quarantine is a tick shorter than TTL + X",
+            breaks: &[EXCLUSIVE],
+            model: Kind::Failover(
+                FailoverScope::FAILOVER
+                    .once()
+                    .without(Weakness::ShortQuarantine),
+            ),
+        },
+        Self {
+            name: "grants-in-quarantine",
+            what: "F5: the only node grants in its quarantine",
+            breaks: &[KEPT],
+            model: Kind::Failover(
+                FailoverScope::FAILOVER
+                    .once()
+                    .without(Weakness::GrantsInQuarantine),
+            ),
+        },
+        Self {
+            name: "carried-at-once",
+            what: "F5: every extend counts in a quarantine",
+            breaks: &[EXCLUSIVE],
+            model: Kind::Failover(
+                FailoverScope::FAILOVER
+                    .once()
+                    .without(Weakness::CarriedAtOnce),
+            ),
+        },
+        Self {
+            name: "carried-with-less",
+            what: "F5: an extend counts in a quarantine with a tick less than X + D left",
+            breaks: &[EXCLUSIVE],
+            model: Kind::Failover(
+                FailoverScope::FAILOVER
+                    .once()
+                    .without(Weakness::CarriedWithLess),
+            ),
+        },
+        Self {
+            name: "late-acquire",
+            what: "F5: the only node executes an acquire at any time",
+            breaks: &[KEPT],
+            model: Kind::Failover(FailoverScope::FAILOVER.without(Weakness::LateAcquire)),
+        },
+        Self {
+            name: "late-grant",
+            what: "F1 and F5: the same, and its client counts the grant at any time",
+            breaks: &[EXCLUSIVE],
+            model: Kind::Failover(
+                FailoverScope::FAILOVER
+                    .once()
+                    .without(Weakness::LateAcquireAndReply),
+            ),
+        },
     ];
 
     /// Searches until a way to each of its mistakes is known; the shortest, unless that would take
@@ -98,6 +212,7 @@ impl Wrong {
             Kind::Counters(scheme) => search_counters(scheme, threads),
             Kind::Protocol(scope) => search_shortest(scope, self.breaks, threads),
             Kind::Deep(scope) => search_deep(scope, self.breaks, threads),
+            Kind::Failover(scope) => search_failover_for(scope, self.breaks, threads),
         }
     }
 }

@@ -20,6 +20,8 @@ pub(crate) const NAMES: [&str; 2] = ["a", "b}{"];
 /// One step: time passes, another program may change a key, then a client sends a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
+    /// The server has a birth before the request, whose quarantine ends in so many milliseconds.
+    pub(crate) birth_ms: Option<i64>,
     pub(crate) pass_ms: u64,
     pub(crate) interference: Option<Interference>,
     client: u8,
@@ -41,6 +43,21 @@ pub(crate) enum Interference {
 }
 
 pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
+    steps_with(0u8..16, Just(None))
+}
+
+/// Steps on the only node of a group: births, and many acquires and restores.
+pub(crate) fn steps_behind_a_failover() -> impl Strategy<Value = Vec<Step>> {
+    let what = prop_oneof![6 => Just(0u8), 6 => Just(11), 3 => 0u8..16];
+    let left_ms = prop_oneof![3 => Just(-5_000i64), 1 => 1..40i64, 4 => Just(20_000i64)];
+    let birth = prop_oneof![4 => Just(None), 1 => left_ms.prop_map(Some)];
+    steps_with(what, birth)
+}
+
+fn steps_with(
+    what: impl Strategy<Value = u8>,
+    birth: impl Strategy<Value = Option<i64>>,
+) -> impl Strategy<Value = Vec<Step>> {
     let claims = prop_oneof![
         5 => any::<bool>().prop_map(|shared| vec![(0, shared)]),
         1 => any::<bool>().prop_map(|shared| vec![(1, shared)]),
@@ -56,9 +73,12 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Some(Interference::Delete)),
     ];
     let how = (any::<bool>(), any::<bool>(), offset, ttl);
-    let step = (pass, interference, 1u8..5, claims, 0u8..16, how).prop_map(
-        |(pass_ms, interference, client, claims, what, (with_ticket, stays, offset_us, ttl_ms))| {
+    let before = (birth, pass, interference);
+    let step = (before, 1u8..5, claims, what, how).prop_map(
+        |(before, client, claims, what, (with_ticket, stays, offset_us, ttl_ms))| {
+            let (birth_ms, pass_ms, interference) = before;
             Step {
+                birth_ms,
                 pass_ms,
                 interference,
                 client,
@@ -160,16 +180,18 @@ impl<T: Send> Deliver<T> for Inbox<T> {
 }
 
 /// Waits for a reply in a thread that runs nothing else.
-fn wait<T: Send + 'static>(ask: impl FnOnce(Completion<T>)) -> T {
+fn wait<T: Send + 'static>(ask: impl FnOnce(Completion<T>)) -> Result<T, CallError> {
     let (to, answer) = sync_channel(1);
     ask(Completion::new(Arc::new(Inbox(Mutex::new(Some(to)))), 0));
     let answer = answer.recv_timeout(Duration::from_secs(30));
-    answer
-        .expect("an answer")
-        .unwrap_or_else(|error| panic!("{error}"))
+    answer.expect("an answer")
 }
 
 pub(crate) fn ask(node: &dyn Node, request: Request) -> Reply {
+    try_ask(node, request).unwrap_or_else(|error| panic!("{error}"))
+}
+
+pub(crate) fn try_ask(node: &dyn Node, request: Request) -> Result<Reply, CallError> {
     wait(|done| {
         node.send(Call {
             request: Arc::new(request),
@@ -180,5 +202,5 @@ pub(crate) fn ask(node: &dyn Node, request: Request) -> Reply {
 }
 
 pub(crate) fn join(node: &dyn Node, group: Group) -> Facts {
-    wait(|done| node.join(group, done))
+    wait(|done| node.join(group, done)).unwrap_or_else(|error| panic!("{error}"))
 }

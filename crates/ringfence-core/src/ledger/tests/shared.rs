@@ -1,5 +1,6 @@
 //! Readers share a name, but never with a writer.
 
+mod quarantine;
 mod queue;
 
 use super::super::SHARED;

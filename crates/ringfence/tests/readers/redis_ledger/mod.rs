@@ -2,6 +2,7 @@
 //! to the ledger, which runs with the clock of the server's reply. Answers, stamps, wakes and
 //! stored data must agree.
 
+mod quarantine;
 mod sameness;
 mod stored;
 
@@ -21,7 +22,7 @@ use ringfence_core::group::Group;
 use ringfence_core::ledger::{
     self, Breaks, Entry, Moment, PlainKey, QueueEntry, Record, Rules, Seat, WaitQueue,
 };
-use ringfence_core::message::{Acquire, Answer, Ballot, BreakNote, Op, Request, Wake};
+use ringfence_core::message::{Acquire, Answer, Ballot, BreakNote, Mode, Op, Request, Wake};
 use ringfence_testkit::{Flavor, Server};
 
 use sameness::without_leases;
@@ -39,17 +40,24 @@ struct Bench {
     connection: redis::Connection,
     messages: Receiver<String>,
     node: RedisNode,
+    group: Group,
     rules: Rules,
+    /// How many restores replaced a holder in a quarantine, by the holder and the mode of the claim.
+    replaced: BTreeMap<(Mode, Mode), usize>,
     _server: Server,
 }
 
 impl Bench {
     fn new(flavor: Flavor) -> Self {
+        Self::of_group(flavor, Group::new(3))
+    }
+
+    fn of_group(flavor: Flavor, group: Group) -> Self {
         let server = Server::start(flavor);
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let group = Group {
             window: Duration::from_millis(200),
-            ..Group::new(3)
+            ..group
         };
         let NodeUrl::Redis(url) = parse_nodes(&server.url()).unwrap().remove(0) else {
             panic!("a server has another URL");
@@ -80,7 +88,9 @@ impl Bench {
             messages,
             runtime,
             node,
+            group,
             rules: Rules::of_group(&group),
+            replaced: BTreeMap::new(),
             _server: server,
         }
     }
@@ -127,6 +137,9 @@ impl Bench {
             Some(Interference::Delete) => self.connection.del(NAMES[0]).unwrap(),
             None => {}
         }
+        if let Some(left_ms) = step.birth_ms {
+            self.birth(left_ms);
+        }
         let until = self.clock_us() + step.pass_ms * 1000;
         while self.clock_us() < until {}
         let look = step.request(0, base_us);
@@ -137,7 +150,9 @@ impl Bench {
         let stamp = reply.stamp.expect("a stamp");
         let slack_ms = LATE_MS + (self.clock_us() - before_us) / 1000;
         let now = Moment::of_clock(stamp.clock_us);
+        let before = entries.clone();
         let outcome = ledger::apply(&self.rules, now, &mut entries, &request);
+        self.note_replaced(&request, &before, &outcome.answer);
         prop_assert_eq!(stamp, outcome.stamp, "{:?}", request);
         let (found, expected) = (without_leases(reply.answer), without_leases(outcome.answer));
         prop_assert_eq!(found, expected, "{:?}", request);
@@ -171,14 +186,19 @@ impl Bench {
 }
 
 fn lua_agrees_with_the_ledger(flavor: Flavor) {
-    let bench = RefCell::new(Bench::new(flavor));
+    play(flavor, Bench::new(flavor), &steps());
+}
+
+/// Plays random histories on `bench`.
+fn play(flavor: Flavor, bench: Bench, steps: &impl Strategy<Value = Vec<Step>>) -> Bench {
+    let bench = RefCell::new(bench);
     let mut runner = TestRunner::new(Config {
         cases: 150,
         failure_persistence: None,
         max_shrink_iters: Config::default().max_shrink_iters.min(100),
         ..Config::default()
     });
-    let outcome = runner.run(&steps(), |steps| {
+    let outcome = runner.run(steps, |steps| {
         let mut bench = bench.borrow_mut();
         for name in NAMES {
             let keys: Vec<String> = bench.connection.keys(format!("*{name}")).unwrap();
@@ -190,6 +210,7 @@ fn lua_agrees_with_the_ledger(flavor: Flavor) {
     if let Err(error) = outcome {
         panic!("{flavor:?}: {error}");
     }
+    bench.into_inner()
 }
 
 #[test]
@@ -237,7 +258,7 @@ fn records_from_before_readers_can_be_read() {
 }
 
 fn bench_request(name: &str, op: Op) -> Request {
-    use ringfence_core::message::{Claim, Mode};
+    use ringfence_core::message::Claim;
     use ringfence_core::name::Name;
     use ringfence_core::token::{TOKEN_ENTROPY_BYTES, Token};
     Request {
