@@ -67,6 +67,8 @@ pub(crate) async fn acquire(
     begun: Timestamp,
     mut on_lost: impl FnMut(&Attempt, Timestamp),
 ) -> Result<WonAttempt, AcquireRefusal> {
+    // An embedded node may answer at once: a task that locks in a loop would let no other task run.
+    tokio::task::consume_budget().await;
     let (clock, entropy) = (&runtime.sender.clock, &runtime.entropy);
     let (seed, token) = entropy
         .seed_and_token()

@@ -13,6 +13,7 @@ const SERVER_WATCH: &str = "crates/ringfence/src/node/redis/session/server_watch
 const CONNECTION: &str = "crates/ringfence/src/node/redis/transport/connection.rs";
 const NODE_ROW: &str = "crates/ringfence/src/node/sqlite/node_row.rs";
 const SYNC: &str = "crates/ringfence/src/node/sqlite/sync.rs";
+const WORKER: &str = "crates/ringfence/src/node/sqlite/worker.rs";
 const MARKS: &str = "crates/ringfence/src/resource/marks.rs";
 
 /// Shared by DurableWithReplicas, EverySecondIsDurable.
@@ -184,10 +185,10 @@ mutants! {
 
     /// The embedded file accepts no ballot above its promise on disk.
     PromiseNotRaised:
-        edit(SYNC, "begin",
-            "Durability::Promised(ballot) => transaction.present.has_promised(ballot),",
+        edit(SYNC, "is_enough_for",
+            "Durability::Promised(ballot) => self.present.has_promised(ballot),",
             "Durability::Promised(ballot) =>
-                 transaction.present.has_promised(ballot) || mutant!(PromiseNotRaised),");
+                 self.present.has_promised(ballot) || mutant!(PromiseNotRaised),");
 
     /// A promise is synced before a ballot that it covers is accepted.
     PromiseNotSynced:
@@ -198,6 +199,23 @@ mutants! {
              } else {
                  Durability::Synced
              })?;");
+
+    /// A call that needs a sync is not carried out on the thread of its caller.
+    DirectWithoutSync:
+        edit(SYNC, "needs_no_sync",
+            "self.is_enough_for(durability) &&",
+            "(self.is_enough_for(durability) || mutant!(DirectWithoutSync)) &&");
+
+    /// A call that is handed over to the thread of the embedded file goes before later ones.
+    HandedOverOvertaken:
+        edit(WORKER, "next_batch",
+            "for message in handed_over.into_iter().map(Message::Job).chain(sent) {",
+            "let mut messages: Vec<_> =
+                 handed_over.into_iter().map(Message::Job).chain(sent).collect();
+             if mutant!(HandedOverOvertaken) && !messages.is_empty() {
+                 messages.rotate_left(1);
+             }
+             for message in messages {");
 
     /// After a boot the clock of the embedded file starts above its promise.
     BootBelowPromise:

@@ -43,7 +43,7 @@ impl LogLength {
     }
 
     /// Whether it is to be copied now. Then the next copy is due later.
-    fn is_due(&self) -> bool {
+    pub(super) fn is_due(&self) -> bool {
         let pages = self.pages.load(Ordering::Relaxed);
         let copied = self.copied.load(Ordering::Relaxed);
         // A log that is shorter than before was begun anew.
@@ -56,12 +56,10 @@ impl LogLength {
 }
 
 impl SqliteStore {
-    /// Copies a long log into the database. Other processes go on meanwhile. Ignores errors: every
+    /// Copies the log into the database. Other processes go on meanwhile. Ignores errors: every
     /// sync of the copy that may have failed is noted as unfinished, and the log stays as it is.
     pub(super) fn copy_long_log(&self) {
-        if self.log.is_due() {
-            let _ = self.copy_log("PRAGMA wal_checkpoint(PASSIVE)");
-        }
+        let _ = self.copy_log("PRAGMA wal_checkpoint(PASSIVE)");
     }
 
     /// Empties a long log, if no other process uses it.

@@ -23,13 +23,17 @@ use super::pending::Pending;
 use super::schema;
 use super::store::{BeginError, SqliteStore};
 use super::sync::Durability;
+use super::worker::Message;
 
 /// How long a look waits while another process recovers the log.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Answers jobs until all clones of the node are dropped.
-pub(super) fn run(file: &Path, clock: &NodeClock, inbox: &Receiver<Job>, pending: &Pending) {
-    while let Ok(job) = inbox.recv() {
+pub(super) fn run(file: &Path, clock: &NodeClock, inbox: &Receiver<Message>, pending: &Pending) {
+    for message in inbox {
+        let Message::Job(job) = message else {
+            continue;
+        };
         let answered = answer(file, clock, job);
         pending.end(1);
         answered.deliver();

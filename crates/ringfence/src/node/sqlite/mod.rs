@@ -1,17 +1,22 @@
 //! The embedded node: the ledger over one SQLite file, shared by the processes of one machine.
 //!
 //! ```text
-//! send ─► channel ─► worker.rs: one thread, one transaction for all waiting jobs
-//!                       ├─► store.rs: the ledger over rows.rs, queue_rows.rs, reader_rows.rs,
+//! send ─► direct.rs: on the caller's thread, if the node is idle and nothing has to be waited for
+//!      └► channel ─► worker.rs: one thread, one transaction for all waiting jobs
+//!                       ├─► store.rs, apply.rs: the ledger over rows.rs, queue_rows.rs, reader_rows.rs,
 //!                       │             latch_rows.rs and broken_rows.rs, at a moment of node_row.rs
+//!                       ├─► busy.rs: waiting for other processes
 //!                       ├─► sync.rs, log.rs: what is on the disk before a call is answered
 //!                       └─► wake_socket.rs: wakes, to this process and to others
 //! ```
 //! Opening is `file.rs` (may a lock file be here?) and `schema.rs` (is this our file?). Other users
 //! may write to its folder: `socket.rs` follows no link, `denied.rs` explains missing permissions.
 
+mod apply;
 mod broken_rows;
+mod busy;
 mod denied;
+mod direct;
 mod error;
 mod examine;
 mod file;
@@ -32,6 +37,7 @@ mod wake_socket;
 mod worker;
 
 use std::fmt;
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -44,14 +50,17 @@ use super::{
     Call, CallError, Completion, Facts, Hear, InitMode, Node, NodeClock, Tier, Trouble, TroubleKind,
 };
 
+use direct::{Desk, Done, Outcome};
 pub use error::SqliteError;
 pub(crate) use examine::examine;
 use pending::Pending;
 use store::SqliteStore;
 use wake_socket::WakeSockets;
+use worker::Message;
 
 /// A lock node in one SQLite file. Clones share the file's connection and its thread, which ends
-/// once the last clone is dropped and all calls are answered.
+/// once the last clone is dropped and all calls are answered. A call that has to wait for nothing,
+/// neither the disk nor another process, is answered on the thread that sends it.
 ///
 /// A crash of a process loses nothing: the operating system has every write. After a boot of the
 /// machine no lock is held, since all holders are dead. Fences keep rising and latches keep their
@@ -62,7 +71,9 @@ pub struct SqliteNode(Arc<Handle>);
 struct Handle {
     name: String,
     path: PathBuf,
-    jobs: Sender<Job>,
+    /// `None` if the node only looks. Before `jobs`: the node's thread closes the file.
+    desk: Option<Arc<Desk>>,
+    jobs: Sender<Message>,
     wake_sockets: Arc<WakeSockets>,
     pending: Arc<Pending>,
 }
@@ -97,13 +108,16 @@ impl SqliteNode {
         let (jobs, inbox) = channel();
         let pending = Arc::<Pending>::default();
         let done = Arc::clone(&pending);
+        let desk = Arc::new(Desk::new(store));
+        let ours = Arc::clone(&desk);
         thread::Builder::new()
             .name("ringfence-sqlite".to_owned())
-            .spawn(move || worker::run(store, &rung, &inbox, &done))
+            .spawn(move || worker::run(&ours, &rung, &inbox, &done))
             .map_err(SqliteError::Thread)?;
         Ok(Self(Arc::new(Handle {
             name: format!("sqlite:{}", path.display()),
             path,
+            desk: Some(desk),
             jobs,
             wake_sockets,
             pending,
@@ -130,6 +144,7 @@ impl SqliteNode {
             name: format!("sqlite:{}", path.display()),
             wake_sockets: Arc::new(WakeSockets::beside(&path)),
             path,
+            desk: None,
             jobs,
             pending,
         })))
@@ -150,12 +165,46 @@ impl SqliteNode {
     }
 
     fn ask(&self, job: Job) {
-        self.0.pending.begin();
-        if let Err(unsent) = self.0.jobs.send(job) {
+        let is_only_one = self.0.pending.begin();
+        let message = match &self.0.desk {
+            Some(desk) if is_only_one => match desk.carry_out(job) {
+                Outcome::Done(done) => return self.deliver(done),
+                Outcome::HandedOver => Message::Look,
+                Outcome::NotBegun(job) => Message::Job(job),
+            },
+            _ => Message::Job(job),
+        };
+        self.tell(message);
+    }
+
+    /// Delivers the answer of a job that was carried out on this thread.
+    fn deliver(&self, done: Done) {
+        self.0.pending.end(1);
+        if done.copy_due {
+            self.tell(Message::Look);
+        }
+        // Wakes first, as on the node's thread.
+        self.0.wake_sockets.send(done.wakes);
+        for answered in done.answered {
+            answered.deliver();
+        }
+    }
+
+    /// Sends `message` to the node's thread.
+    fn tell(&self, message: Message) {
+        let Err(unsent) = self.0.jobs.send(message) else {
+            return;
+        };
+        let jobs = match (unsent.0, &self.0.desk) {
+            (Message::Job(job), _) => vec![job],
+            (Message::Look, Some(desk)) => mem::take(&mut desk.lock().first),
+            (Message::Look, None) => Vec::new(),
+        };
+        for job in jobs {
             self.0.pending.end(1);
             let detail = format!("{}: the worker thread has ended", self.0.name);
             let error = CallError::NotSent(Trouble::new(TroubleKind::Disconnected, detail));
-            unsent.0.fail(error).deliver();
+            job.fail(error).deliver();
         }
     }
 }

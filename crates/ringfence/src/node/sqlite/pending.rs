@@ -8,7 +8,7 @@
 //! `Locks::close` is sure.)
 
 use std::cell::RefCell;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// How long an ending thread waits at most, if another process keeps the file locked.
@@ -17,36 +17,52 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// The number of jobs that were sent and are not done.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    jobs: Mutex<usize>,
+    count: Mutex<Count>,
     none: Condvar,
 }
 
+#[derive(Debug, Default)]
+struct Count {
+    jobs: usize,
+    /// How many threads wait until there are no jobs. Without any, none is notified: that would be a
+    /// system call for every job.
+    waiting: usize,
+}
+
 impl Pending {
-    /// Counts one more job.
-    pub(super) fn begin(&self) {
-        *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+    /// Counts one more job. Returns whether it is the only one.
+    pub(super) fn begin(&self) -> bool {
+        let mut count = self.count();
+        count.jobs += 1;
+        count.jobs == 1
     }
 
-    /// Notes that `count` jobs are done.
-    pub(super) fn end(&self, count: usize) {
-        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        *jobs = jobs.saturating_sub(count);
-        if *jobs == 0 {
+    /// Notes that so many jobs are done.
+    pub(super) fn end(&self, done: usize) {
+        let mut count = self.count();
+        count.jobs = count.jobs.saturating_sub(done);
+        if count.jobs == 0 && count.waiting > 0 {
             self.none.notify_all();
         }
     }
 
     fn is_none(&self) -> bool {
-        *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) == 0
+        self.count().jobs == 0
     }
 
     /// Waits until all jobs are done, for at most `patience`.
     fn wait(&self, patience: Duration) {
-        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut count = self.count();
+        count.waiting += 1;
         let waited = self
             .none
-            .wait_timeout_while(jobs, patience, |jobs| *jobs > 0);
-        drop(waited);
+            .wait_timeout_while(count, patience, |count| count.jobs > 0);
+        let (mut count, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        count.waiting -= 1;
+    }
+
+    fn count(&self) -> MutexGuard<'_, Count> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

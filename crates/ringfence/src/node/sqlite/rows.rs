@@ -1,4 +1,4 @@
-//! The ledger's entries as rows, without their wait queues (`line_rows.rs`), readers
+//! The ledger's entries as rows, without their wait queues (`queue_rows.rs`), readers
 //! (`reader_rows.rs`) and latches (`latch_rows.rs`). Stored rows may be damaged or hostile, so they
 //! are checked when they are read.
 
@@ -42,16 +42,13 @@ pub(super) fn store(connection: &Connection, name: &Name, entry: &Entry) -> rusq
     let key_until_ms = key.and_then(|key| key.until_ms).map(signed);
     let record_until_ms = record.map(|record| signed(record.until_ms));
     let stays = key.is_some_and(|key| key.until_ms.is_none());
-    let lapses_ms = if stays {
-        None
-    } else {
-        key_until_ms.max(record_until_ms)
+    let lapses_ms = match stays {
+        true => i64::MAX,
+        false => key_until_ms
+            .max(record_until_ms)
+            .map_or(i64::MAX, rounded_up),
     };
-    let sql = "INSERT OR REPLACE INTO entry (name, key_value, key_until_ms, fence, closed,
-                   record_until_ms, seat_token, seat_ballot, seat_label, seat_until_ms,
-                   stranger, free_since_ms, lapses_ms, read_fence)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
-    connection.prepare_cached(sql)?.execute(params![
+    let values = params![
         name.as_str(),
         key.map(|key| &key.value),
         key_until_ms,
@@ -64,10 +61,33 @@ pub(super) fn store(connection: &Connection, name: &Name, entry: &Entry) -> rusq
         seat.map_or(0, |seat| signed(seat.until_ms)),
         record.is_some_and(|record| record.stranger),
         record.map_or(0, |record| signed(record.free_since_ms)),
-        lapses_ms.unwrap_or(i64::MAX),
+        lapses_ms,
         record.map_or(0, |record| signed(record.read_fence.get())),
-    ])?;
+    ];
+    // The usual write changes no index, so it writes one page less.
+    let sql = "UPDATE entry SET key_value = ?2, key_until_ms = ?3, fence = ?4, closed = ?5,
+                   record_until_ms = ?6, seat_token = ?7, seat_ballot = ?8, seat_label = ?9,
+                   seat_until_ms = ?10, stranger = ?11, free_since_ms = ?12, read_fence = ?14
+               WHERE name = ?1 AND lapses_ms = ?13";
+    if connection.prepare_cached(sql)?.execute(values)? > 0 {
+        return Ok(());
+    }
+    let sql = "INSERT OR REPLACE INTO entry (name, key_value, key_until_ms, fence, closed,
+                   record_until_ms, seat_token, seat_ballot, seat_label, seat_until_ms,
+                   stranger, free_since_ms, lapses_ms, read_fence)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
+    connection.prepare_cached(sql)?.execute(values)?;
     Ok(())
+}
+
+/// When a row may be swept: in whole seconds, so that it seldom changes.
+fn rounded_up(lapses_ms: i64) -> i64 {
+    const STEP_MS: i64 = 1_000;
+    let beyond = lapses_ms.rem_euclid(STEP_MS);
+    match beyond {
+        0 => lapses_ms,
+        _ => lapses_ms.saturating_add(STEP_MS - beyond),
+    }
 }
 
 /// Deletes up to `most` rows that have expired and whose fence is below the lowest one that counts

@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::node::NodeClock;
 
 use super::SqliteError;
+use super::busy::Patience;
 use super::error::is_busy;
 use super::file::LockFile;
 use super::node_row::NodeRow;
@@ -22,10 +23,6 @@ pub(super) const FORMAT: i64 = STEPS.len() as i64;
 
 /// How long we wait for other processes that open the same fresh file.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often SQLite itself tries before it reports that the database is busy.
-const BUSY_MAX: i32 = 150;
-/// So many of these tries come soon one after the other: a transaction is short.
-const BUSY_SOON: i32 = 100;
 
 /// The upgrades of a database from a fresh one on: step n makes format n.
 const STEPS: [&str; 9] = [
@@ -235,18 +232,13 @@ fn connect(file: &LockFile) -> rusqlite::Result<Connection> {
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let mut connection = Connection::open_with_flags(file.real(), flags)?;
-    connection.busy_handler(Some(|tries| {
-        // SQLite's own handler backs off up to 100 ms, which is too long for a lock.
-        thread::sleep(match tries < BUSY_SOON {
-            true => Duration::from_micros(50),
-            false => Duration::from_millis(1),
-        });
-        tries < BUSY_MAX
-    }))?;
+    Patience::of(&mut connection)?;
     // The file is not trusted: its schema gets no more rights than data.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
+    // Otherwise SQLite compiles a statement with `LIMIT ?` anew each time.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(connection)
 }
 

@@ -1,4 +1,4 @@
-//! One transaction on the lock file: the ledger over rows, at one point in time.
+//! One transaction on the lock file, at one point in time. The ledger over its rows is `apply.rs`.
 
 use std::cell::Cell;
 use std::mem;
@@ -6,17 +6,21 @@ use std::mem;
 use rusqlite::Connection;
 
 use crate::group::Group;
-use crate::ledger::{self, Entry, Rules};
+use crate::ledger::Rules;
 use crate::message::{Op, Reply, Request, Standing, Wake};
-use crate::node::embedded::{Store, list_portion, not_joined, not_new};
+use crate::node::embedded::{Store, list_portion, not_new};
 use crate::node::{CallError, Facts, InitMode, NodeClock, Tier, Trouble, TroubleKind};
 
-use super::error::{damaged, is_busy, refused, trouble};
+use super::busy::Patience;
+use super::error::{is_busy, refused, trouble};
 use super::file::LockFile;
 use super::log::LogLength;
 use super::node_row::NodeRow;
 use super::sync::Durability;
-use super::{broken_rows, latch_rows, list_rows, queue_rows, reader_rows, rows};
+use super::{latch_rows, list_rows, queue_rows, reader_rows, rows};
+
+/// Lapsed rows are swept after so many entries were written.
+const SWEEP_EVERY: u32 = 16;
 
 /// The file of one node and its connection.
 pub(super) struct SqliteStore {
@@ -26,6 +30,9 @@ pub(super) struct SqliteStore {
     /// Whether the next transaction is synced.
     pub(super) durability: Cell<Durability>,
     pub(super) log: LogLength,
+    patience: Patience,
+    /// How many entries were written since lapsed rows were last swept.
+    unswept: Cell<u32>,
 }
 
 /// Why a transaction did not begin.
@@ -37,16 +44,18 @@ pub(super) enum BeginError {
 
 /// One transaction. Dropped without [`commit`](Self::commit), it has done nothing.
 pub(super) struct Transaction<'s> {
-    store: &'s SqliteStore,
+    pub(super) store: &'s SqliteStore,
     /// The time of this transaction: all of it happens at one point in time.
     pub(super) present: NodeRow,
     /// The node's own row has to be written, even if no entry was.
     pub(super) changed: bool,
-    entries_written: u32,
-    tickets_written: u32,
-    latches_written: u32,
+    pub(super) entries_written: u32,
+    pub(super) tickets_written: u32,
+    pub(super) latches_written: u32,
+    /// A wait queue that was read is long.
+    pub(super) long_queue: bool,
     /// The wakes to send after the commit.
-    wakes: Vec<Wake>,
+    pub(super) wakes: Vec<Wake>,
     /// A write failed: this transaction will not be committed, so its answers do not count.
     failed: Option<CallError>,
 }
@@ -59,6 +68,9 @@ impl SqliteStore {
     ) -> rusqlite::Result<Self> {
         Ok(Self {
             log: LogLength::of(&mut connection)?,
+            patience: Patience::of(&mut connection)?,
+            // Many processes write one lock only, and each sweeps.
+            unswept: Cell::new(SWEEP_EVERY),
             connection,
             file,
             clock,
@@ -71,9 +83,18 @@ impl SqliteStore {
         &self.clock
     }
 
+    /// Begins an unsynced transaction, if that takes no waiting.
+    pub(super) fn begin_at_once(&self) -> Result<Transaction<'_>, BeginError> {
+        self.patience.set(false);
+        let begun = self.begin_once(Durability::Unsynced);
+        self.patience.set(true);
+        begun
+    }
+
     pub(super) fn begin_once(&self, durability: Durability) -> Result<Transaction<'_>, BeginError> {
         self.set_durability(durability)?;
-        self.execute("BEGIN IMMEDIATE")?;
+        self.run("BEGIN IMMEDIATE")
+            .map_err(|error| self.begin_error(&error))?;
         self.present().map_err(|error| {
             self.roll_back();
             BeginError::Failed(error)
@@ -83,6 +104,13 @@ impl SqliteStore {
     pub(super) fn execute(&self, sql: &str) -> Result<(), BeginError> {
         let done = self.connection.execute_batch(sql);
         done.map_err(|error| self.begin_error(&error))
+    }
+
+    /// Runs a statement that is compiled once. Not for a PRAGMA: some take effect only when they
+    /// are compiled.
+    fn run(&self, sql: &str) -> rusqlite::Result<()> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        statement.execute([]).map(drop)
     }
 
     pub(super) fn begin_error(&self, error: &rusqlite::Error) -> BeginError {
@@ -121,9 +149,19 @@ impl SqliteStore {
             entries_written: 0,
             tickets_written: 0,
             latches_written: 0,
+            long_queue: false,
             wakes: Vec::new(),
             failed: None,
         })
+    }
+
+    /// How many lapsed entries a transaction sweeps that has written so many: on average twice as
+    /// many, so that the file does not grow.
+    fn sweeps_max(&self, entries_written: u32) -> u32 {
+        let unswept = self.unswept.get().saturating_add(entries_written);
+        let is_due = entries_written > 0 && unswept >= SWEEP_EVERY;
+        self.unswept.set(if is_due { 0 } else { unswept });
+        if is_due { unswept.saturating_mul(2) } else { 0 }
     }
 
     /// Ignores errors: a transaction that cannot be rolled back is not committed either.
@@ -140,6 +178,11 @@ impl Transaction<'_> {
         self.failed.as_ref()
     }
 
+    /// Whether it has read a wait queue that is long.
+    pub(super) fn has_long_queue(&self) -> bool {
+        self.long_queue
+    }
+
     /// Commits and returns the wakes to send. After an error it is unknown whether the commit took
     /// effect.
     pub(super) fn commit(mut self) -> Result<Vec<Wake>, CallError> {
@@ -147,7 +190,7 @@ impl Transaction<'_> {
         if self.changed || written > 0 {
             self.finish()?;
         }
-        if let Err(error) = self.store.connection.execute_batch("COMMIT") {
+        if let Err(error) = self.store.run("COMMIT") {
             let path = self.store.file.path();
             return Err(CallError::Unknown(trouble(path, &error)));
         }
@@ -158,7 +201,7 @@ impl Transaction<'_> {
     /// and sweeps lapsed rows, so that the file does not grow with every name that was ever locked.
     fn finish(&mut self) -> Result<(), CallError> {
         let now = self.present.moment();
-        let entries_max = self.entries_written.saturating_mul(2);
+        let entries_max = self.store.sweeps_max(self.entries_written);
         let tickets_max = self.tickets_written.saturating_mul(2);
         let latches_max = self.latches_written.saturating_mul(2);
         self.write(|connection, present| {
@@ -179,7 +222,7 @@ impl Transaction<'_> {
         })
     }
 
-    fn write<T>(
+    pub(super) fn write<T>(
         &mut self,
         write: impl FnOnce(&Connection, &NodeRow) -> rusqlite::Result<T>,
     ) -> Result<T, CallError> {
@@ -192,53 +235,11 @@ impl Transaction<'_> {
 
     /// After some errors SQLite rolls back by itself. A later write would then be outside any
     /// transaction, so nothing more may be written.
-    fn stop_if_rolled_back(&mut self, error: CallError) -> CallError {
+    pub(super) fn stop_if_rolled_back(&mut self, error: CallError) -> CallError {
         if self.store.connection.is_autocommit() {
             self.failed = Some(error.clone());
         }
         error
-    }
-
-    fn load(&self, request: &Request, rules: &Rules) -> Result<Vec<Entry>, CallError> {
-        let path = self.store.file.path();
-        let now = self.present.moment();
-        let mut entries = Vec::with_capacity(request.claims.len());
-        for claim in request.claims.iter() {
-            let connection = &self.store.connection;
-            let makes_no_sense =
-                |_| damaged(path, &format!("the row of the lock `{}`", claim.name));
-            let mut entry = rows::load(connection, &claim.name)
-                .map_err(|error| refused(path, &error))?
-                .map_err(makes_no_sense)?;
-            entry.queue = queue_rows::load(connection, &claim.name, now)
-                .map_err(|error| refused(path, &error))?
-                .map_err(makes_no_sense)?;
-            if request.op.is_of_latch() || claim.name.part_word() == Some("latch") {
-                entry.latch = latch_rows::load(connection, &claim.name)
-                    .map_err(|error| refused(path, &error))?
-                    .map_err(makes_no_sense)?;
-            }
-            if request.op.reads_breaks() {
-                entry.broken = broken_rows::load(connection, &claim.name)
-                    .map_err(|error| refused(path, &error))?
-                    .map_err(makes_no_sense)?;
-            }
-            if entry.has_marker() {
-                entry.readers = reader_rows::load(connection, &claim.name, now)
-                    .map_err(|error| refused(path, &error))?
-                    .map_err(makes_no_sense)?;
-            }
-            // The two clocks may disagree: a fence above the lowest one that counts is valid at any
-            // age.
-            if let Some(record) = &mut entry.record
-                && !record.is_lapsed(rules, now)
-            {
-                record.until_ms = record.until_ms.max(now.lease_ms);
-            }
-            entry.expire(now);
-            entries.push(entry);
-        }
-        Ok(entries)
     }
 
     /// The first `most` names behind `cursor`; with `breaks` those with broken holds.
@@ -253,7 +254,7 @@ impl Transaction<'_> {
         found.map_err(|error| self.stop_if_rolled_back(error))
     }
 
-    fn standing(&self) -> Standing {
+    pub(super) fn standing(&self) -> Standing {
         Standing {
             incarnation: 1,
             born_us: 0,
@@ -281,56 +282,6 @@ impl Transaction<'_> {
             version: format!("SQLite {}", rusqlite::version()),
             tier: Tier::Durable,
         }
-    }
-}
-
-impl Transaction<'_> {
-    fn apply(&mut self, request: &Request) -> Result<Reply, CallError> {
-        let group = self.present.group.ok_or_else(not_joined)?;
-        let rules = Rules::of_group(&group);
-        let before = self.load(request, &rules);
-        let before = before.map_err(|error| self.stop_if_rolled_back(error))?;
-        let mut after = before.clone();
-        let outcome = ledger::apply(&rules, self.present.moment(), &mut after, request);
-        for ((claim, before), after) in request.claims.iter().zip(&before).zip(&after) {
-            // Expired rows are left to the sweep, so that a refusal needs no write to the disk.
-            if (&before.key, &before.record) != (&after.key, &after.record) {
-                self.write(|connection, _| rows::store(connection, &claim.name, after))?;
-                self.entries_written += 1;
-            }
-            let readers = (&before.readers[..], &after.readers[..]);
-            self.write(|connection, _| {
-                reader_rows::store(connection, &claim.name, readers.0, readers.1)
-            })?;
-            if let (before, Some(after)) = (&before.broken, &after.broken)
-                && before.as_ref() != Some(after)
-            {
-                let now = self.present.moment();
-                self.write(|connection, _| {
-                    broken_rows::sweep(connection, now)?;
-                    broken_rows::store(connection, &claim.name, after)
-                })?;
-            }
-            let latches = (before.latch.as_ref(), after.latch.as_ref());
-            if let (before, Some(after)) = latches
-                && before != Some(after)
-            {
-                let now = self.present.moment();
-                self.write(|connection, _| {
-                    latch_rows::store(connection, &claim.name, before, after, now)
-                })?;
-                self.latches_written += 1;
-            }
-            let (before, after) = (&before.queue, &after.queue);
-            self.tickets_written += self
-                .write(|connection, _| queue_rows::store(connection, &claim.name, before, after))?;
-        }
-        self.wakes.extend(outcome.wakes);
-        Ok(Reply {
-            stamp: (!request.op.is_plain()).then_some(outcome.stamp),
-            standing: self.standing(),
-            answer: outcome.answer,
-        })
     }
 }
 

@@ -76,12 +76,7 @@ impl SqliteStore {
         let mut unfinished = Unfinished::default();
         for _ in 0..BEGINS_MAX {
             let transaction = self.begin_once(Durability::Unsynced)?;
-            let suffices = match durability {
-                Durability::Unsynced => true,
-                Durability::Promised(ballot) => transaction.present.has_promised(ballot),
-                Durability::Synced => false,
-            };
-            if suffices {
+            if transaction.is_enough_for(durability) {
                 return Ok(transaction);
             }
             if let Some(number) = transaction.present.unfinished_sync()
@@ -141,6 +136,21 @@ impl SqliteStore {
 }
 
 impl Transaction<'_> {
+    /// Whether this unsynced transaction is enough for jobs that need `durability`.
+    fn is_enough_for(&self, durability: Durability) -> bool {
+        match durability {
+            Durability::Unsynced => true,
+            Durability::Promised(ballot) => self.present.has_promised(ballot),
+            Durability::Synced => false,
+        }
+    }
+
+    /// The same, and nothing else is synced when it is committed. SQLite syncs the first
+    /// transaction of a log that is begun anew, which may be the case after a sync.
+    pub(super) fn needs_no_sync(&self, durability: Durability) -> bool {
+        self.is_enough_for(durability) && !self.changed && self.present.unfinished_sync().is_none()
+    }
+
     /// Commits the number of a sync that is about to begin.
     pub(super) fn begin_sync(mut self) -> Result<u64, BeginError> {
         let number = self.present.begin_sync();

@@ -1,14 +1,15 @@
 //! The node's thread: all waiting jobs go into one transaction, so that they share one write to the
 //! disk.
 
-use std::iter;
 use std::sync::mpsc::Receiver;
+use std::{iter, mem};
 
 use crate::message::Wake;
 use crate::node::CallError;
 use crate::node::backlog::Backlog;
 use crate::node::embedded::{Answered, Job};
 
+use super::direct::Desk;
 use super::pending::Pending;
 use super::store::{BeginError, SqliteStore, Transaction};
 use super::sync::Durability;
@@ -22,45 +23,78 @@ const BATCH_MAX: usize = 256;
 /// as long as SQLite itself waits. Expired calls are answered earlier.
 const BEGIN_MAX: usize = 200;
 
+/// A message to the node's thread.
+pub(super) enum Message {
+    Job(Job),
+    /// There is something to do at the desk.
+    Look,
+}
+
 /// Carries out jobs until all clones of the node are dropped.
 pub(super) fn run(
-    store: SqliteStore,
+    desk: &Desk,
     wake_sockets: &WakeSockets,
-    inbox: &Receiver<Job>,
+    inbox: &Receiver<Message>,
     pending: &Pending,
 ) {
     let mut backlog = Backlog::default();
-    while let Some(batch) = next_batch(&mut backlog, inbox) {
+    loop {
+        // Without a lock: this may take long.
+        let message = match backlog.len {
+            0 => match inbox.recv() {
+                Ok(message) => Some(message),
+                Err(_) => break,
+            },
+            _ => None,
+        };
+        let mut work = desk.lock();
+        let handed_over = mem::take(&mut work.first);
+        let batch = next_batch(&mut backlog, handed_over, message, inbox);
         let count = batch.len();
-        let (answered, wakes) = carry_out(&store, batch);
+        let (answered, wakes, crowded) = carry_out(&work.store, batch);
+        work.crowded = crowded || count > 1;
+        work.copy_due |= work.store.log.is_due();
+        drop(work);
         pending.end(count);
         // Wakes first: waiters are idle until they arrive.
         wake_sockets.send(wakes);
         for answered in answered {
             answered.deliver();
         }
-        store.copy_long_log();
+        copy_log(desk);
     }
 }
 
-/// The jobs of the next transaction: all that wait, or if there are too many, releases first.
-/// `None` once all clones of the node are dropped.
-fn next_batch(backlog: &mut Backlog<Job>, inbox: &Receiver<Job>) -> Option<Vec<Job>> {
-    if backlog.len == 0 {
-        let first = inbox.recv().ok()?;
-        let urgency = first.urgency();
-        backlog.push(first, urgency);
+fn copy_log(desk: &Desk) {
+    let mut work = desk.lock();
+    if mem::take(&mut work.copy_due) {
+        work.store.copy_long_log();
     }
-    for job in inbox.try_iter() {
-        let urgency = job.urgency();
-        backlog.push(job, urgency);
-    }
-    Some(iter::from_fn(|| backlog.pop()).take(BATCH_MAX).collect())
 }
 
-fn carry_out(store: &SqliteStore, mut batch: Vec<Job>) -> (Vec<Answered>, Vec<Wake>) {
+/// The jobs of the next transaction: all that wait, or if there are too many, releases first. Jobs
+/// that were handed over were sent before those in the inbox, of which `message` is the first.
+fn next_batch(
+    backlog: &mut Backlog<Job>,
+    handed_over: Vec<Job>,
+    message: Option<Message>,
+    inbox: &Receiver<Message>,
+) -> Vec<Job> {
+    let sent = message.into_iter().chain(inbox.try_iter());
+    for message in handed_over.into_iter().map(Message::Job).chain(sent) {
+        if let Message::Job(job) = message {
+            let urgency = job.urgency();
+            backlog.push(job, urgency);
+        }
+    }
+    iter::from_fn(|| backlog.pop()).take(BATCH_MAX).collect()
+}
+
+/// Carries out `batch`. The last value is whether it took long.
+fn carry_out(store: &SqliteStore, mut batch: Vec<Job>) -> (Vec<Answered>, Vec<Wake>, bool) {
     let mut answered = Vec::with_capacity(batch.len());
     let mut wakes = Vec::new();
+    let mut long = false;
     for tries in 1.. {
         let expired = batch.extract_if(.., |job| job.has_expired(store.clock()));
         answered.extend(expired.map(Job::expire));
@@ -69,7 +103,9 @@ fn carry_out(store: &SqliteStore, mut batch: Vec<Job>) -> (Vec<Answered>, Vec<Wa
         }
         match store.begin(Durability::of(&batch)) {
             Ok(transaction) => {
-                answered.extend(commit(transaction, batch, &mut wakes));
+                let committed = commit(transaction, batch, &mut wakes);
+                answered.extend(committed.0);
+                long = committed.1;
                 break;
             }
             Err(BeginError::Busy(_)) if tries < BEGIN_MAX => {}
@@ -79,16 +115,17 @@ fn carry_out(store: &SqliteStore, mut batch: Vec<Job>) -> (Vec<Answered>, Vec<Wa
             }
         }
     }
-    (answered, wakes)
+    (answered, wakes, long)
 }
 
 /// Carries out `batch` in one transaction. A request reads everything before it writes, so a failed
-/// read has changed nothing. A failed write fails the whole transaction.
-fn commit(
+/// read has changed nothing. A failed write fails the whole transaction. The second value is
+/// whether it took long.
+pub(super) fn commit(
     mut transaction: Transaction<'_>,
     batch: Vec<Job>,
     wakes: &mut Vec<Wake>,
-) -> Vec<Answered> {
+) -> (Vec<Answered>, bool) {
     let mut answered = Vec::with_capacity(batch.len());
     for job in batch {
         answered.push(match transaction.failure() {
@@ -96,17 +133,19 @@ fn commit(
             None => job.run(&mut transaction),
         });
     }
+    let long = transaction.has_long_queue();
     let outcome = match transaction.failure() {
         Some(error) => Err(error.clone()),
         None => transaction.commit(),
     };
-    match outcome {
+    let answered = match outcome {
         Ok(to_be_told) => {
             wakes.extend(to_be_told);
             answered
         }
         Err(error) => but_all(answered, &error),
-    }
+    };
+    (answered, long)
 }
 
 fn but_all(answered: Vec<Answered>, error: &CallError) -> Vec<Answered> {
@@ -136,23 +175,37 @@ mod tests {
     #[test]
     fn releases_go_into_the_first_transaction() {
         let (to, inbox) = channel();
+        let send = |job| to.send(Message::Job(job)).unwrap();
         let acquire = || Op::PlainAcquire(PlainAcquire { ttl_ms: 1 });
         for who in 0..2 * BATCH_MAX {
-            to.send(job(who, acquire())).unwrap();
+            send(job(who, acquire()));
         }
-        to.send(job(5_000, Op::PlainRelease)).unwrap();
+        send(job(5_000, Op::PlainRelease));
         // A release whose acquire still waits: it must not go before that.
-        to.send(job(2 * BATCH_MAX - 1, Op::PlainRelease)).unwrap();
+        send(job(2 * BATCH_MAX - 1, Op::PlainRelease));
         let mut backlog = Backlog::default();
-        let first = next_batch(&mut backlog, &inbox).unwrap();
+        let mut next = || next_batch(&mut backlog, Vec::new(), None, &inbox);
+        let first = next();
         assert_eq!(first.len(), BATCH_MAX);
         assert!(is_release(&first[0]));
         assert_eq!(first.iter().filter(|job| is_release(job)).count(), 1);
-        drop(to);
-        let second = next_batch(&mut backlog, &inbox).unwrap();
-        let third = next_batch(&mut backlog, &inbox).unwrap();
+        let (second, third) = (next(), next());
         assert_eq!((second.len(), third.len()), (BATCH_MAX, 2));
         assert!(!is_release(&third[0]) && is_release(&third[1]));
-        assert!(next_batch(&mut backlog, &inbox).is_none());
+        assert!(next().is_empty());
+    }
+
+    #[test]
+    fn a_job_that_was_handed_over_goes_before_those_that_were_sent_after_it() {
+        let (to, inbox) = channel();
+        // The acquire was begun on its caller's thread. Before it was handed over, another thread
+        // sent its undo.
+        let acquire = job(1, Op::PlainAcquire(PlainAcquire { ttl_ms: 1 }));
+        let message = Some(Message::Job(job(1, Op::PlainRelease)));
+        to.send(Message::Look).unwrap();
+        to.send(Message::Job(job(1, Op::PlainRelease))).unwrap();
+        let batch = next_batch(&mut Backlog::default(), vec![acquire], message, &inbox);
+        let releases: Vec<_> = batch.iter().map(is_release).collect();
+        assert_eq!(releases, [false, true, true]);
     }
 }

@@ -2,6 +2,7 @@
 //! other programs. Several processes on one file are tested in `sqlite_processes.rs`.
 
 mod damage;
+mod direct;
 mod formats;
 mod latches;
 mod queue;
