@@ -391,11 +391,7 @@ fn an_invalid_answer_costs_one_vote() {
         assert!(attempt.votes().next().unwrap().is_misconfigured());
         attempt.handle_reply(1, reply(Answer::Granted), None, at(2));
         attempt.handle_reply(2, reply(Answer::Granted), None, at(3));
-        assert_eq!(
-            attempt.verdict(),
-            Some(AttemptVerdict::Won {
-                deadline: at(9_898)
-            })
-        );
+        let deadline = at(9_898);
+        assert_eq!(attempt.verdict(), Some(AttemptVerdict::Won { deadline }));
     }
 }
