@@ -24,6 +24,7 @@ impl Setting {
     ) -> Option<Born> {
         let stored = server.data.born;
         let present = birth::Present {
+            unseen: false,
             run_id: number as u8,
             replication_id: self.compared_id(server.replication_id),
             former_id: server.former_id,
