@@ -1,8 +1,9 @@
 //! A link to a service behind Sentinels sends a call only under a fresh confirmation of its master,
 //! and moves when the Sentinels name another one.
 //!
-//! This saves calls whose replies would not count. It is not what safety depends on: that is
-//! `Cluster`, which counts no vote without a confirmation.
+//! Exclusion does not depend on this: `Cluster` counts no vote without a confirmation. But a grant
+//! that does not count could keep a holder from its lock that is carried through a failover and back
+//! to the same server (`model/failover/` of `ringfence-verify`).
 
 use std::future::pending;
 use std::sync::Arc;
