@@ -102,6 +102,10 @@ mod tests {
                 leader: 1,
                 term: 7,
             },
+            What::Vacant {
+                op: 5,
+                name: name(),
+            },
             What::Turned {
                 op: 6,
                 client: 2,

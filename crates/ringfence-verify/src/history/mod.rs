@@ -124,6 +124,13 @@ pub enum What {
         /// The term that is reported.
         term: u64,
     },
+    /// An observer of an election learns that no candidate leads.
+    Vacant {
+        /// The observer.
+        op: u64,
+        /// The election.
+        name: String,
+    },
     /// A client calls a latch: it arrives, waits or looks.
     Turned {
         /// The call.

@@ -30,13 +30,6 @@ const CHECK_AGE: Duration = Duration::from_secs(1);
 /// The shortest and the longest pause after a failed handshake.
 const REST: (u64, u64) = (20 * MS, 200 * MS);
 
-/// The handshake with the server at the address.
-const JOIN: ClientMessage = ClientMessage::Join {
-    to: None,
-    epoch: None,
-    seen: None,
-};
-
 /// The client's end of one connection.
 #[derive(Default)]
 pub(super) struct Link {
@@ -53,6 +46,8 @@ pub(super) struct Link {
     standing: Standing,
     /// The birth record that the server last reported; every call carries it.
     born: Option<Born>,
+    /// Whether the server was ever seen to have a replica, as the handshake of a real node remembers.
+    pub(super) replicas_seen: bool,
     /// When the server was last asked for its identity; and when the last such question that was
     /// answered was sent.
     asked_at: Option<Timestamp>,
@@ -89,6 +84,16 @@ enum Pending {
 }
 
 impl Link {
+    /// The handshake with the server at the address.
+    fn join_at_address(&self) -> ClientMessage {
+        ClientMessage::Join {
+            to: None,
+            epoch: None,
+            seen: None,
+            replicas_seen: self.replicas_seen,
+        }
+    }
+
     pub(super) fn ask(&mut self, ask: Ask, now: Timestamp) {
         match ask {
             Ask::Call(call) => self.call(call, now),
@@ -103,7 +108,7 @@ impl Link {
                     confirming.adopt(&group);
                     return self.join_behind_sentinels(done, now);
                 }
-                self.send(JOIN, Pending::Join(done, now));
+                self.send(self.join_at_address(), Pending::Join(done, now));
             }
             Ask::Listen(_, to) => self.listener = Some(to),
         }
@@ -171,7 +176,7 @@ impl Link {
         self.state = State::Handshaking;
         match self.confirming.is_some() {
             true => self.handshake_behind_sentinels(now),
-            false => self.send(JOIN, Pending::Handshake(now)),
+            false => self.send(self.join_at_address(), Pending::Handshake(now)),
         }
         let connection = self.connection;
         self.out.push(Out::Alarm {
@@ -251,6 +256,7 @@ impl Link {
             Pending::Call(_) => {}
         }
         self.tier = Some(tier);
+        self.replicas_seen |= facts.born.as_ref().is_some_and(Born::is_replicated);
         self.born = facts.born;
         self.asked_at = self.confirmed_at;
         self.begin_session(self.born.as_ref().and_then(Born::epoch), now);

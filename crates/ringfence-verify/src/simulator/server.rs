@@ -76,6 +76,11 @@ pub(super) struct Born {
 }
 
 impl Born {
+    /// Whether the server was ever seen to have a replica.
+    pub(super) fn is_replicated(&self) -> bool {
+        self.record.replicated
+    }
+
     /// Whether a failover may replace the server.
     pub(super) fn is_replaceable(&self) -> bool {
         self.record.replicated || self.record.epoch.is_some()
@@ -176,11 +181,12 @@ impl Server {
     }
 
     /// The handshake, as `join.lua` does it. `None` on a replica, which accepts no writes, and if
-    /// the server is no longer the one that the client saw.
+    /// the server is no longer the one that the client saw. `replicas`: whether it has replicas now,
+    /// and whether the client knows that it had any.
     pub(super) fn join(
         &mut self,
         now: u64,
-        has_replicas: bool,
+        (has_replicas, replicas_seen): (bool, bool),
         epoch: Option<u64>,
         seen: Option<Identity>,
     ) -> Option<Born> {
@@ -198,7 +204,7 @@ impl Server {
             // `repl-backlog-ttl` has its default: an hour is longer than any quarantine here.
             former_id_lasts: true,
             has_replicas,
-            durable: self.durable,
+            durable: self.durable && !replicas_seen,
             epoch,
             lossless: self.group.failover == Failover::Lossless,
         };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringfence::LatchError;
+use ringfence::{LatchError, LeaderChange};
 
 use crate::history::What;
 
@@ -21,22 +21,26 @@ impl Life {
         let mut observer = observer.expect("the settings are valid");
         let end = self.clock.now() + step.hold;
         loop {
-            let leader = tokio::select! {
+            let change = tokio::select! {
                 biased;
-                leader = observer.next_leader() => leader,
+                change = observer.next() => change,
                 () = self.clock.sleep_until(end) => None,
             };
-            let Some(leader) = leader else { return };
-            let op = leader
-                .label
-                .strip_prefix("op")
-                .and_then(|op| op.parse().ok());
-            self.note(What::Told {
-                op: step.op,
-                name: name.to_owned(),
-                leader: op.expect("every label names a call"),
-                term: leader.term,
-            });
+            let (op, name) = (step.op, name.to_owned());
+            match change {
+                None => return,
+                Some(LeaderChange::Elected(leader)) => {
+                    let by = leader.label.strip_prefix("op");
+                    let by = by.and_then(|by| by.parse().ok());
+                    self.note(What::Told {
+                        op,
+                        name,
+                        leader: by.expect("every label names a call"),
+                        term: leader.term,
+                    });
+                }
+                Some(_) => self.note(What::Vacant { op, name }),
+            }
         }
     }
 

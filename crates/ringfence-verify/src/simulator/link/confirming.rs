@@ -241,6 +241,7 @@ impl Link {
             to: Some(server),
             epoch: Some(confirmed.epoch),
             seen: Some(facts.identity),
+            replicas_seen: self.replicas_seen,
         };
         self.send(message, pending);
     }

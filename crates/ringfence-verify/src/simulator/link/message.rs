@@ -28,6 +28,8 @@ pub(in crate::simulator) enum ClientMessage {
         epoch: Option<u64>,
         /// The identity that the server had before the Sentinels were asked.
         seen: Option<Identity>,
+        /// Whether the client knows that the server had a replica.
+        replicas_seen: bool,
     },
 }
 

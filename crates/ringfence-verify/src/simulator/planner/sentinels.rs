@@ -121,7 +121,8 @@ impl Failovers<'_> {
                 faults.push(self.now(FaultAction::DemoteFormer { lag }));
             }
         }
-        faults.extend(self.faulty_sentinels());
+        let faulty = self.faulty_sentinels(&faults);
+        faults.extend(faulty);
         faults
     }
 
@@ -183,8 +184,18 @@ impl Failovers<'_> {
         })
     }
 
-    /// Sentinels that lie, are reset, slow, or cut off.
-    fn faulty_sentinels(&mut self) -> Vec<Fault> {
+    /// Whether all Sentinels but `liar` learn of each failover soon. A Sentinel that lies and one that
+    /// has not learned yet would be a majority that names a former master again.
+    fn others_learn_soon(&self, failovers: &[Fault], liar: usize) -> bool {
+        let late = |(at, learn): (usize, &Duration)| at != liar && *learn > self.group.stale_master;
+        !failovers.iter().any(|fault| match &fault.what {
+            FaultAction::FailOver { learn } => learn.iter().enumerate().any(late),
+            _ => false,
+        })
+    }
+
+    /// Sentinels that lie, are reset, slow, or cut off, beside these failovers.
+    fn faulty_sentinels(&mut self, failovers: &[Fault]) -> Vec<Fault> {
         let (last, most) = (self.at, 6 * self.ttl);
         let mut faults = Vec::new();
         for chance in [25, 20, 25, 15] {
@@ -201,7 +212,9 @@ impl Failovers<'_> {
                     ways: Ways::Both,
                     lasts,
                 },
-                _ if faults.is_empty() => FaultAction::Lie { sentinel, lasts },
+                _ if faults.is_empty() && self.others_learn_soon(failovers, sentinel) => {
+                    FaultAction::Lie { sentinel, lasts }
+                }
                 _ => FaultAction::Slow {
                     client: self.random.between(0, self.clients as u64 - 1) as usize,
                     node: SERVERS + sentinel,

@@ -86,8 +86,14 @@ impl World<'_> {
         let at = &mut self.servers[server].server;
         at.catch_up(self.now);
         let (joins, born) = match *message {
-            ClientMessage::Join { epoch, seen, .. } => {
-                (true, at.join(self.now, has_replicas, epoch, seen))
+            ClientMessage::Join {
+                epoch,
+                seen,
+                replicas_seen,
+                ..
+            } => {
+                let replicas = (has_replicas, replicas_seen);
+                (true, at.join(self.now, replicas, epoch, seen))
             }
             _ => (false, at.born().cloned()),
         };

@@ -159,6 +159,7 @@ impl RedisNode {
             clock: clock.clone(),
             sentinels: sentinels.clone(),
             told_unseen: AtomicBool::default(),
+            replicas_seen: AtomicBool::default(),
         };
         let listeners = Arc::new(WakeListeners::new(clock));
         let tier = Arc::default();

@@ -296,6 +296,25 @@ async fn a_durable_node_that_gets_a_replica_is_no_longer_durable() {
     assert_eq!(marks(&server), (true, false));
 }
 
+/// A failover and back within the lag of the replica brings an older copy of the data back: without
+/// the last locks, and with the birth record from before the replica was seen.
+#[tokio::test]
+async fn a_client_that_saw_a_replica_does_not_trust_an_older_record() {
+    let durable = || quick(Flavor::Redis).persistence(Persistence::AofAlways);
+    let server = durable().start();
+    let node = member(&server).await;
+    let before = hold(&node, "n").await;
+    let record: String = client(&server).get(BORN).unwrap();
+    let replica = durable().start();
+    replica.follow(&server);
+    until("the replica to be seen", || marks(&server) == (true, false)).await;
+    replica.kill();
+    let _: () = client(&server).set(BORN, &record).unwrap();
+    server.restart();
+    let after = call_until_answered(&node, inspect(&["n"])).await;
+    assert_ne!(after.standing.incarnation, before.incarnation);
+}
+
 #[tokio::test]
 async fn settings_changed_while_a_lock_is_held_are_noticed() {
     let server = Server::builder(Flavor::Redis)

@@ -45,6 +45,8 @@ pub(crate) struct Handshake {
     pub(crate) sentinels: Option<Arc<Sentinels>>,
     /// Whether it was told that our user may not run `INFO`.
     pub(crate) told_unseen: AtomicBool,
+    /// Whether the server was ever seen to have a replica.
+    pub(crate) replicas_seen: AtomicBool,
 }
 
 impl Handshake {
@@ -100,6 +102,10 @@ impl Handshake {
         self.ask_sentinels(master.as_ref(), &mut server).await?;
         if server.run_id.is_empty() {
             server.run_id = made_up_id();
+        }
+        if self.replicas_seen.load(Ordering::Relaxed) {
+            // A failover and back may have undone the mark in the birth record, with the last locks.
+            (server.has_replicas, server.durable) = (true, false);
         }
         if server.unseen {
             self.warn_unseen();
@@ -251,6 +257,9 @@ impl Handshake {
         clock_us: u64,
         times: (Timestamp, Timestamp),
     ) -> (Membership, Facts) {
+        if born.server.replicated {
+            self.replicas_seen.store(true, Ordering::Relaxed);
+        }
         let facts = self.facts(server, Some(&born), clock_us, times);
         let mut terms = ScriptTerms::new(&born.text, self.rules(&born));
         terms.unseen = server.unseen;
