@@ -10,6 +10,7 @@ const HANDSHAKE: &str = "crates/ringfence/src/node/redis/handshake/mod.rs";
 const SERVER: &str = "crates/ringfence/src/node/redis/handshake/server.rs";
 const SESSION: &str = "crates/ringfence/src/node/redis/session.rs";
 const SERVER_WATCH: &str = "crates/ringfence/src/node/redis/session/server_watch.rs";
+const CONFIRMING: &str = "crates/ringfence/src/node/redis/link/confirming.rs";
 const CONNECTION: &str = "crates/ringfence/src/node/redis/transport/connection.rs";
 const NODE_ROW: &str = "crates/ringfence/src/node/sqlite/node_row.rs";
 const SYNC: &str = "crates/ringfence/src/node/sqlite/sync.rs";
@@ -74,6 +75,22 @@ mutants! {
         edit(SESSION, "compare",
             "&& (server.replicated || unseen);",
             "&& (server.replicated && !mutant!(ReplicatedNotCompared) || unseen);");
+
+    /// A client that has seen a replica does not take the server for durable after a restart.
+    ReplicasForgotten:
+        edit(HANDSHAKE, "look",
+            "if self.replicas_seen.load(Ordering::Relaxed) {",
+            "if self.replicas_seen.load(Ordering::Relaxed) && !mutant!(ReplicasForgotten) {");
+
+    /// No call waits for a confirmation longer than it may, also if the Sentinels name another master.
+    GateWaitsOn:
+        edit(CONFIRMING, "update",
+            "SessionStanding::OtherEpoch(_) | SessionStanding::OtherMaster(_) => *self = Self::Open,",
+            "SessionStanding::OtherEpoch(_) | SessionStanding::OtherMaster(_) => {
+                 if !mutant!(GateWaitsOn) {
+                     *self = Self::Open;
+                 }
+             }");
 
     /// A node that may evict locks does not vote.
     EvictingNodeVotes:
