@@ -2,7 +2,8 @@
 //!
 //! A holder whose lock is renewed must keep it if enough of its validity is left when it can reach
 //! the new master. What is left is taken from the history, not from the settings: a busy machine
-//! needs more time for a failover.
+//! needs more time for a failover. A machine on which nothing happens at all for a while proves
+//! nothing about what is lost meanwhile.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -52,7 +53,7 @@ struct Held {
 /// Counts, and finds holders that were entitled to their lock and lost it.
 pub(super) fn check(record: &Record) -> (CarriedFigures, Vec<Violation>) {
     let (mut figures, mut violations) = (CarriedFigures::default(), Vec::new());
-    let changes = changes(record);
+    let (changes, still) = (changes(record), standstills(record));
     let mut holds: Vec<(u64, Held)> = holds(record).into_iter().collect();
     holds.sort_by_key(|(op, _)| *op);
     for (op, held) in &holds {
@@ -66,7 +67,9 @@ pub(super) fn check(record: &Record) -> (CarriedFigures, Vec<Violation>) {
             };
             let lost = held.lost_us.is_some_and(|lost_us| lost_us < change.next_us);
             let enough = left_us >= (OVERLAP + MARGIN).as_micros() as u64;
-            let entitled = enough && !change.blurred;
+            let until_us = held.lost_us.unwrap_or(reached_us);
+            let stood_still = still.iter().any(|at| (reached_us..until_us).contains(at));
+            let entitled = enough && !change.blurred && !stood_still;
             figures.met += 1;
             figures.entitled += usize::from(entitled);
             figures.kept += usize::from(!lost);
@@ -100,6 +103,20 @@ impl Held {
             .checked_sub(reached_us)
             .filter(|left_us| *left_us > 0)
     }
+}
+
+/// When no process wrote anything for as long as [`MARGIN`]: the ends of these times.
+fn standstills(record: &Record) -> Vec<u64> {
+    let margin_us = MARGIN.as_micros() as u64;
+    let mut last_us = 0;
+    let mut ends = Vec::new();
+    for Event { at_us, .. } in &record.history.events {
+        if at_us.saturating_sub(last_us) >= margin_us {
+            ends.push(*at_us);
+        }
+        last_us = *at_us;
+    }
+    ends
 }
 
 fn changes(record: &Record) -> Vec<Change> {
@@ -212,6 +229,11 @@ mod tests {
             record.notes.push((lost_us, Note::Lost { op: 1, why }));
             record.history.push(lost_us, What::Ended { op: 1 });
         }
+        // Something happens every second.
+        for second in 0..20 {
+            record.history.push(second * S, What::Queued { op: 99 });
+        }
+        record.history.events.sort_by_key(|event| event.at_us);
         record
     }
 
@@ -247,6 +269,18 @@ mod tests {
         record.notes.push((30 * S, Note::Unplanned));
         let (figures, violations) = check(&record);
         assert_eq!((figures.entitled, violations.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_machine_that_stood_still_excuses_a_loss() {
+        for (from, entitled) in [(12, 0), (8, 1)] {
+            let mut record = record(1, 16 * S, Some(16 * S));
+            let still = from * S + 1..(from + 3) * S;
+            let events = &mut record.history.events;
+            events.retain(|event| !still.contains(&event.at_us));
+            let (figures, violations) = check(&record);
+            assert_eq!((figures.entitled, violations.len()), (entitled, entitled));
+        }
     }
 
     #[test]
