@@ -9,6 +9,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
 use ringfence_testkit::{Flavor, Fleet, SentinelGroup, Server};
 use rustix::process::Signal;
@@ -128,8 +129,14 @@ fn play(name: &str, dashboard: &DashboardProcess, mut act: impl FnMut(&[&str]) -
     assert!(status.success(), "{status}");
 }
 
-/// A folder with the steps and the packages that they need. They are installed once.
-fn steps() -> PathBuf {
+/// A folder with the steps and the packages that they need. They are installed once, by the first of
+/// the tests.
+fn steps() -> &'static Path {
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(install);
+    &FOLDER
+}
+
+fn install() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("browser");
     fs::create_dir_all(&folder).expect("our own folder");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/dashboard/browser");
