@@ -207,8 +207,8 @@ mod tests {
                 r#"{"at_us":1,"event":"invoked","op":1,"client":2,"mode":"permit","permits":3,"#,
                 r#""names":["x","y"],"waits":true,"owner":7}"#
             ),
-            r#"{"at_us":11,"event":"granted","op":2,"fence":null,"slot":null,"until_us":9}"#,
-            r#"{"at_us":23,"event":"over"}"#,
+            r#"{"at_us":12,"event":"granted","op":2,"fence":null,"slot":null,"until_us":9}"#,
+            r#"{"at_us":24,"event":"over"}"#,
         ] {
             assert!(
                 text.lines().any(|written| written == line),

@@ -204,17 +204,17 @@ impl Failovers<'_> {
             }
             self.at = self.up_to(last);
             let (sentinel, lasts) = (self.one_sentinel(), self.up_to(most));
-            let what = match chance {
-                20 => FaultAction::ResetSentinel { sentinel, lasts },
-                15 => FaultAction::Partition {
+            let mut liars = (0..self.sentinels).map(|at| (sentinel + at) % self.sentinels);
+            let liar = liars.find(|liar| self.others_learn_soon(failovers, *liar));
+            let what = match (chance, liar) {
+                (20, _) => FaultAction::ResetSentinel { sentinel, lasts },
+                (15, _) => FaultAction::Partition {
                     clients: (0..self.clients).collect(),
                     nodes: vec![SERVERS + sentinel],
                     ways: Ways::Both,
                     lasts,
                 },
-                _ if faults.is_empty() && self.others_learn_soon(failovers, sentinel) => {
-                    FaultAction::Lie { sentinel, lasts }
-                }
+                (_, Some(sentinel)) if faults.is_empty() => FaultAction::Lie { sentinel, lasts },
                 _ => FaultAction::Slow {
                     client: self.random.between(0, self.clients as u64 - 1) as usize,
                     node: SERVERS + sentinel,
