@@ -218,10 +218,9 @@ fn a_handshake_follows_the_birth_rule() {
 
 /// The script itself, to run it as a client whose view of the server is out of date.
 fn join_script() -> String {
-    let script = concat!(
-        include_str!("../../../src/node/redis/scripts/info.lua"),
-        include_str!("../../../src/node/redis/scripts/join.lua"),
-    );
+    let info = include_str!("../../../src/node/redis/scripts/info.lua");
+    let join = include_str!("../../../src/node/redis/scripts/join.lua");
+    let script = format!("{info}{join}");
     let script = script.replace("$BORN_VERSION", "4");
     script.replace("$LOSSLESS", "2")
 }
