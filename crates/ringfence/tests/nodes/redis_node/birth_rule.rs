@@ -321,6 +321,28 @@ fn the_script_follows_the_birth_rule_with_sentinels_and_without_losses() {
     let [plain, promoted, replica] = [start(), start(), start()];
     promoted.follow(&replica);
     promoted.promote();
+    // Too rare to occur by chance: a durable server that was restarted, under another epoch.
+    let restarted = Before {
+        own_run: false,
+        own_id: Some(false),
+        epoch: Some(7),
+        replicated: false,
+        durable: true,
+        future: false,
+    };
+    let settings = Settings {
+        backlog_ttl_s: 3600,
+        synced: true,
+    };
+    for epoch in [7, 8] {
+        let word = Word {
+            unseen: false,
+            epoch: Some(epoch),
+            sentinels: 3,
+            lossless: false,
+        };
+        check_word(&plain, Some(restarted.clone()), &settings, &word);
+    }
     for server in [&plain, &promoted] {
         let rules = ["on", ">pw", "~*", "+@all", "-info"];
         server.command(&[&["ACL", "SETUSER", "unseen"], &rules[..]].concat());
