@@ -226,9 +226,9 @@ mutants! {
     /// A call that is handed over to the thread of the embedded file goes before later ones.
     HandedOverOvertaken:
         edit(WORKER, "next_batch",
-            "for message in handed_over.into_iter().map(Message::Job).chain(sent) {",
+            "for message in handed_over.into_iter().map(WorkerMessage::Job).chain(sent) {",
             "let mut messages: Vec<_> =
-                 handed_over.into_iter().map(Message::Job).chain(sent).collect();
+                 handed_over.into_iter().map(WorkerMessage::Job).chain(sent).collect();
              if mutant!(HandedOverOvertaken) && !messages.is_empty() {
                  messages.rotate_left(1);
              }

@@ -24,10 +24,10 @@ const CLAIMS_MAX: usize = 4;
 const PROBE_EVERY: u32 = 256;
 
 /// The store, which one thread uses at a time: the node's own or a caller's.
-pub(super) struct Desk(Mutex<Work>);
+pub(super) struct Desk(Mutex<DeskWork>);
 
 /// What the thread that uses the store needs.
-pub(super) struct Work {
+pub(super) struct DeskWork {
     pub(super) store: SqliteStore,
     /// Jobs that were handed over. They go before all jobs in the inbox.
     pub(super) first: Vec<Job>,
@@ -40,7 +40,7 @@ pub(super) struct Work {
 }
 
 /// What became of a job.
-pub(super) enum Outcome {
+pub(super) enum DirectOutcome {
     Done(Done),
     /// It was left to the node's thread, which has to look.
     HandedOver,
@@ -58,7 +58,7 @@ pub(super) struct Done {
 
 impl Desk {
     pub(super) fn new(store: SqliteStore) -> Self {
-        Self(Mutex::new(Work {
+        Self(Mutex::new(DeskWork {
             store,
             first: Vec::new(),
             crowded: false,
@@ -68,12 +68,12 @@ impl Desk {
     }
 
     /// Waits until no other thread uses the store.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Work> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, DeskWork> {
         // A transaction of a thread that panicked was rolled back.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn try_lock(&self) -> Option<MutexGuard<'_, Work>> {
+    fn try_lock(&self) -> Option<MutexGuard<'_, DeskWork>> {
         match self.0.try_lock() {
             Ok(work) => Some(work),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -82,25 +82,25 @@ impl Desk {
     }
 
     /// Carries out `job`, if that takes no waiting. All jobs that were sent before must be done.
-    pub(super) fn carry_out(&self, job: Job) -> Outcome {
+    pub(super) fn carry_out(&self, job: Job) -> DirectOutcome {
         if !is_short(&job) {
-            return Outcome::NotBegun(job);
+            return DirectOutcome::NotBegun(job);
         }
         let Some(mut work) = self.try_lock() else {
-            return Outcome::NotBegun(job);
+            return DirectOutcome::NotBegun(job);
         };
         match work.carry_out(job) {
-            Ok(done) => Outcome::Done(done),
+            Ok(done) => DirectOutcome::Done(done),
             Err(job) => {
                 work.direct = 0;
                 work.first.push(job);
-                Outcome::HandedOver
+                DirectOutcome::HandedOver
             }
         }
     }
 }
 
-impl Work {
+impl DeskWork {
     fn carry_out(&mut self, job: Job) -> Result<Done, Job> {
         if self.crowded || self.direct >= PROBE_EVERY || job.has_expired(self.store.clock()) {
             return Err(job);

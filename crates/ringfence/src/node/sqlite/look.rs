@@ -23,15 +23,20 @@ use super::pending::Pending;
 use super::schema;
 use super::store::{BeginError, SqliteStore};
 use super::sync::Durability;
-use super::worker::Message;
+use super::worker::WorkerMessage;
 
 /// How long a look waits while another process recovers the log.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Answers jobs until all clones of the node are dropped.
-pub(super) fn run(file: &Path, clock: &NodeClock, inbox: &Receiver<Message>, pending: &Pending) {
+pub(super) fn run(
+    file: &Path,
+    clock: &NodeClock,
+    inbox: &Receiver<WorkerMessage>,
+    pending: &Pending,
+) {
     for message in inbox {
-        let Message::Job(job) = message else {
+        let WorkerMessage::Job(job) = message else {
             continue;
         };
         let answered = answer(file, clock, job);

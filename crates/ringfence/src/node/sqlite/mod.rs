@@ -50,13 +50,13 @@ use super::{
     Call, CallError, Completion, Facts, Hear, InitMode, Node, NodeClock, Tier, Trouble, TroubleKind,
 };
 
-use direct::{Desk, Done, Outcome};
+use direct::{Desk, DirectOutcome, Done};
 pub use error::SqliteError;
 pub(crate) use examine::examine;
 use pending::Pending;
 use store::SqliteStore;
 use wake_socket::WakeSockets;
-use worker::Message;
+use worker::WorkerMessage;
 
 /// A lock node in one SQLite file. Clones share the file's connection and its thread, which ends
 /// once the last clone is dropped and all calls are answered. A call that has to wait for nothing,
@@ -73,7 +73,7 @@ struct Handle {
     path: PathBuf,
     /// `None` if the node only looks. Before `jobs`: the node's thread closes the file.
     desk: Option<Arc<Desk>>,
-    jobs: Sender<Message>,
+    jobs: Sender<WorkerMessage>,
     wake_sockets: Arc<WakeSockets>,
     pending: Arc<Pending>,
 }
@@ -168,11 +168,11 @@ impl SqliteNode {
         let is_only_one = self.0.pending.begin();
         let message = match &self.0.desk {
             Some(desk) if is_only_one => match desk.carry_out(job) {
-                Outcome::Done(done) => return self.deliver(done),
-                Outcome::HandedOver => Message::Look,
-                Outcome::NotBegun(job) => Message::Job(job),
+                DirectOutcome::Done(done) => return self.deliver(done),
+                DirectOutcome::HandedOver => WorkerMessage::Look,
+                DirectOutcome::NotBegun(job) => WorkerMessage::Job(job),
             },
-            _ => Message::Job(job),
+            _ => WorkerMessage::Job(job),
         };
         self.tell(message);
     }
@@ -181,7 +181,7 @@ impl SqliteNode {
     fn deliver(&self, done: Done) {
         self.0.pending.end(1);
         if done.copy_due {
-            self.tell(Message::Look);
+            self.tell(WorkerMessage::Look);
         }
         // Wakes first, as on the node's thread.
         self.0.wake_sockets.send(done.wakes);
@@ -191,14 +191,14 @@ impl SqliteNode {
     }
 
     /// Sends `message` to the node's thread.
-    fn tell(&self, message: Message) {
+    fn tell(&self, message: WorkerMessage) {
         let Err(unsent) = self.0.jobs.send(message) else {
             return;
         };
         let jobs = match (unsent.0, &self.0.desk) {
-            (Message::Job(job), _) => vec![job],
-            (Message::Look, Some(desk)) => mem::take(&mut desk.lock().first),
-            (Message::Look, None) => Vec::new(),
+            (WorkerMessage::Job(job), _) => vec![job],
+            (WorkerMessage::Look, Some(desk)) => mem::take(&mut desk.lock().first),
+            (WorkerMessage::Look, None) => Vec::new(),
         };
         for job in jobs {
             self.0.pending.end(1);

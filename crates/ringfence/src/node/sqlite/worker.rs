@@ -24,7 +24,7 @@ const BATCH_MAX: usize = 256;
 const BEGIN_MAX: usize = 200;
 
 /// A message to the node's thread.
-pub(super) enum Message {
+pub(super) enum WorkerMessage {
     Job(Job),
     /// There is something to do at the desk.
     Look,
@@ -34,7 +34,7 @@ pub(super) enum Message {
 pub(super) fn run(
     desk: &Desk,
     wake_sockets: &WakeSockets,
-    inbox: &Receiver<Message>,
+    inbox: &Receiver<WorkerMessage>,
     pending: &Pending,
 ) {
     let mut backlog = Backlog::default();
@@ -77,12 +77,12 @@ fn copy_log(desk: &Desk) {
 fn next_batch(
     backlog: &mut Backlog<Job>,
     handed_over: Vec<Job>,
-    message: Option<Message>,
-    inbox: &Receiver<Message>,
+    message: Option<WorkerMessage>,
+    inbox: &Receiver<WorkerMessage>,
 ) -> Vec<Job> {
     let sent = message.into_iter().chain(inbox.try_iter());
-    for message in handed_over.into_iter().map(Message::Job).chain(sent) {
-        if let Message::Job(job) = message {
+    for message in handed_over.into_iter().map(WorkerMessage::Job).chain(sent) {
+        if let WorkerMessage::Job(job) = message {
             let urgency = job.urgency();
             backlog.push(job, urgency);
         }
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn releases_go_into_the_first_transaction() {
         let (to, inbox) = channel();
-        let send = |job| to.send(Message::Job(job)).unwrap();
+        let send = |job| to.send(WorkerMessage::Job(job)).unwrap();
         let acquire = || Op::PlainAcquire(PlainAcquire { ttl_ms: 1 });
         for who in 0..2 * BATCH_MAX {
             send(job(who, acquire()));
@@ -201,9 +201,10 @@ mod tests {
         // The acquire was begun on its caller's thread. Before it was handed over, another thread
         // sent its undo.
         let acquire = job(1, Op::PlainAcquire(PlainAcquire { ttl_ms: 1 }));
-        let message = Some(Message::Job(job(1, Op::PlainRelease)));
-        to.send(Message::Look).unwrap();
-        to.send(Message::Job(job(1, Op::PlainRelease))).unwrap();
+        let message = Some(WorkerMessage::Job(job(1, Op::PlainRelease)));
+        to.send(WorkerMessage::Look).unwrap();
+        to.send(WorkerMessage::Job(job(1, Op::PlainRelease)))
+            .unwrap();
         let batch = next_batch(&mut Backlog::default(), vec![acquire], message, &inbox);
         let releases: Vec<_> = batch.iter().map(is_release).collect();
         assert_eq!(releases, [false, true, true]);
