@@ -236,6 +236,16 @@ pub(crate) fn printable(text: &str) -> String {
         .join("\n")
 }
 
+/// `said` without the address of the node, which stands before it.
+pub(crate) fn said_after(node: &str, said: &str) -> String {
+    let address = node.rsplit("://").next().unwrap_or(node);
+    let rest = said
+        .strip_prefix(node)
+        .or_else(|| said.strip_prefix(address));
+    let rest = rest.map(|rest| rest.trim_start_matches([':', ' ']));
+    rest.unwrap_or(said).to_owned()
+}
+
 /// Like [`printable`], with newlines escaped too.
 pub(crate) fn one_line(text: &str) -> String {
     escaped(text, |c| c.escape_debug().to_string())
@@ -284,5 +294,13 @@ mod tests {
         assert!(line.contains("\\u009b"), "{line}");
         let back: Value = serde_json::from_str(&line).expect("JSON");
         assert_eq!(back["text"], NASTY);
+    }
+
+    #[test]
+    fn an_address_is_not_said_twice() {
+        let said = |text| said_after("redis://a:6379", text);
+        assert_eq!(said("a:6379 may evict locks"), "may evict locks");
+        assert_eq!(said("redis://a:6379: refused"), "refused");
+        assert_eq!(said("connection refused"), "connection refused");
     }
 }

@@ -6,6 +6,8 @@ use ringfence::node::{Examination, Found, ServiceExamination};
 use ringfence::{Discount, NodeStatus, Vote};
 use serde::Serialize;
 
+use crate::report::said_after;
+
 /// How a node takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -145,7 +147,7 @@ pub(super) fn cards(nodes: &[NodeStatus], parts: &[ExaminedParts], at_ms: u64) -
 
 fn state(node: &NodeStatus) -> (CardState, String) {
     match (&node.facts, node.discount) {
-        (Err(error), _) => (CardState::Down, error.to_string()),
+        (Err(error), _) => (CardState::Down, said_after(&node.node, &error.to_string())),
         (Ok(_), Some(why @ Discount::Quarantined { .. })) => {
             (CardState::Quarantined, Vote::from(why).to_string())
         }

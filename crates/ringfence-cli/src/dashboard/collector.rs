@@ -15,8 +15,9 @@ use tokio::sync::watch;
 use super::cards::{self, ExaminedParts};
 use super::pace;
 use super::refresh::{self, ReadTimes};
-use super::rows::{LockRow, RowKey, SeenName};
+use super::rows::{LockRow, RowKey};
 use super::search::{LockSearch, SearchStep};
+use super::seen::SeenName;
 use super::snapshot::{ClusterSnapshot, ListState};
 use super::timeline::{SeenCard, Timeline};
 
@@ -214,14 +215,7 @@ impl ClusterCollector {
             // The list tells of the nodes that do not answer.
             return;
         };
-        let named = SeenName {
-            name: &seen.name,
-            lock: Some(&seen.lock),
-            semaphore: seen.semaphore.as_ref(),
-            latch: seen.latch.as_ref(),
-            at_ms,
-        };
-        let rows = named.rows();
+        let rows = SeenName::inspected(&seen, at_ms).rows();
         self.published.timeline().saw_rows(&rows);
         self.publish(|snapshot| {
             let rows = steady(&snapshot.rows, rows);

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use super::collector::Moments;
-use super::rows::SeenName;
+use super::seen::SeenName;
+use crate::report::said_after;
 
 /// For how long an answer is given to other viewers too.
 const SHARED_MS: u64 = 500;
@@ -50,13 +51,7 @@ impl DirectReads {
 }
 
 fn value(seen: &NameInspection, at_ms: u64) -> Value {
-    let named = SeenName {
-        name: &seen.name,
-        lock: Some(&seen.lock),
-        semaphore: seen.semaphore.as_ref(),
-        latch: seen.latch.as_ref(),
-        at_ms,
-    };
+    let named = SeenName::inspected(seen, at_ms);
     json!({
         "now_ms": at_ms,
         "name": seen.name,
@@ -83,7 +78,7 @@ fn node(node: &NodeInspection) -> Value {
         "remaining_ms": holder.and_then(|holder| holder.for_ms),
         "fence": node.view.as_ref().ok().and_then(|view| view.ballot).map(|ballot| ballot.get()),
         "why": match (&node.view, node.discount) {
-            (Err(error), _) => Some(error.to_string()),
+            (Err(error), _) => Some(said_after(&node.node, &error.to_string())),
             (Ok(_), Some(why)) => Some(Vote::from(why).to_string()),
             (Ok(_), None) => None,
         },

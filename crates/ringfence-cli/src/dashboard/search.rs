@@ -10,7 +10,8 @@ use ringfence::{ListError, ListStep, Listing, Locks};
 
 use super::collector::Moments;
 use super::pace;
-use super::rows::{LockRow, RowKey, SeenName};
+use super::rows::{LockRow, RowKey};
+use super::seen::SeenName;
 
 /// The most rows that are kept. More would be too much for a page and for this process.
 const ROWS_MAX: usize = 20_000;

@@ -17,11 +17,16 @@ pub struct NodeVote {
     pub vote: Vote,
     /// What a crash of this node may cost, where that is known and asked for.
     pub tier: Option<Tier>,
+    /// How a vote in favour reads: what it was in favour of depends on the question.
+    granted: &'static str,
 }
 
 impl NodeVote {
     /// The vote in words, to be printed after the node's name.
     pub fn said(&self) -> String {
+        if self.vote == Vote::Granted {
+            return self.granted.to_owned();
+        }
         let said = self.vote.to_string();
         let after_name = said
             .strip_prefix(&self.node)
@@ -35,8 +40,6 @@ impl NodeVote {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Votes {
     nodes: Vec<NodeVote>,
-    /// How a vote in favour reads: what it was in favour of depends on the question.
-    granted: &'static str,
 }
 
 impl Votes {
@@ -57,9 +60,9 @@ impl Votes {
                     vote: named(vote, &node, names),
                     node,
                     tier: None,
+                    granted,
                 })
                 .collect(),
-            granted,
         }
     }
 
@@ -130,10 +133,7 @@ impl fmt::Display for Votes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, vote) in self.nodes.iter().enumerate() {
             let line_break = if number == 0 { "" } else { "\n" };
-            match vote.vote {
-                Vote::Granted => write!(f, "{line_break}{}: {}", vote.node, self.granted)?,
-                _ => write!(f, "{line_break}{}: {}", vote.node, vote.said())?,
-            }
+            write!(f, "{line_break}{}: {}", vote.node, vote.said())?;
         }
         Ok(())
     }

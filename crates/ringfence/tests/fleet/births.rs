@@ -69,6 +69,8 @@ async fn init_without_every_node_fails_and_writes_nothing() {
     fleet[1].kill();
     let error = builder(&fleet.urls()).init(false).await.unwrap_err();
     assert!(matches!(error, InitError::Unreachable { .. }), "{error}");
+    let votes = error.votes().expect("the nodes were asked");
+    assert_eq!(votes[0].said(), "answers", "{votes}");
     says(&error, [&address(&fleet[1]), "cannot be reached"]);
     for server in [&fleet[0], &fleet[2]] {
         assert_eq!(server.command(&["DBSIZE"]), "0");

@@ -7,7 +7,7 @@ use ringfence::{
 use super::RoundList;
 use crate::command::status::text::who;
 use crate::duration;
-use crate::report::{one_line, shortened, shortened_to};
+use crate::report::{one_line, said_after, shortened, shortened_to};
 
 const HEADER: [&str; 7] = ["NAME", "KIND", "HOLDER", "LEASE", "FENCE", "WAIT", "VOTES"];
 /// The columns that are shortened if the table is too wide, and how narrow they may become.
@@ -33,7 +33,11 @@ pub(super) fn text(list: &RoundList, columns: usize) -> String {
     let failed = list.nodes.iter();
     lines.extend(failed.filter_map(|node| {
         let error = node.error.as_ref()?;
-        Some(format!("  {}: {}", node.node, one_line(&error.to_string())))
+        Some(format!(
+            "  {}: {}",
+            node.node,
+            one_line(&said_after(&node.node, &error.to_string()))
+        ))
     }));
     if list.unreadable > 0 {
         let names = if list.unreadable == 1 {

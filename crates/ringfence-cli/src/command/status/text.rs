@@ -10,7 +10,7 @@ use ringfence::{
 use super::super::failover;
 use super::votes;
 use crate::duration;
-use crate::report::{one_line, shortened};
+use crate::report::{one_line, said_after, shortened};
 
 /// Everything with one name. A lock that is free is left out if there is anything else.
 pub(super) fn name(seen: &NameInspection) -> String {
@@ -203,14 +203,4 @@ fn failover_cost(node: &NodeStatus) -> Option<String> {
     // An embedded file, or a server that loses nothing, has no failover to tell of.
     let may_lose = replicated || facts.tier != Tier::Durable;
     failover::cost(&facts.group?, replicated).filter(|_| may_lose)
-}
-
-/// `said` without the address of the node, which stands before it.
-fn said_after(node: &str, said: &str) -> String {
-    let address = node.rsplit("://").next().unwrap_or(node);
-    let rest = said
-        .strip_prefix(node)
-        .or_else(|| said.strip_prefix(address));
-    let rest = rest.map(|rest| rest.trim_start_matches([':', ' ']));
-    rest.unwrap_or(said).to_owned()
 }
