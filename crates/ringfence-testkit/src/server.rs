@@ -313,7 +313,8 @@ impl Server {
         growing.next().expect("this server has no append-only file")
     }
 
-    fn log(&self) -> String {
+    /// What the server wrote to its log since it was last started.
+    pub fn log(&self) -> String {
         fs::read_to_string(self.log_file()).unwrap_or_default()
     }
 

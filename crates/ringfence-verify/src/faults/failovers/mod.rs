@@ -127,6 +127,7 @@ pub fn run(
         });
         journal.event(now_us(), What::Over);
     }
+    stage.save_logs(&settings.out)?;
     progress(settings.failovers, "judging");
     judged(settings, &stage, ended)
 }

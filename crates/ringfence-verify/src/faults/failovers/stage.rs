@@ -4,6 +4,7 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fs, io};
 
 use ringfence::{Builder, Locks};
 use ringfence_testkit::{Flavor, Network, SentinelGroup, Server};
@@ -90,6 +91,19 @@ impl FailoverStage {
     /// The hosts of the other servers.
     pub(super) fn replica_hosts(&self, master: usize) -> Vec<usize> {
         (0..SERVERS).filter(|host| *host != master).collect()
+    }
+
+    /// Writes the logs of all servers and Sentinels into `folder`.
+    pub(super) fn save_logs(&self, folder: &Path) -> io::Result<()> {
+        let servers = ("server", self.group.servers());
+        let sentinels = ("sentinel", self.group.sentinels());
+        for (kind, processes) in [servers, sentinels] {
+            for (number, process) in processes.iter().enumerate() {
+                let file = format!("{kind}-{}-{}.log", number + 1, process.port());
+                fs::write(folder.join(file), process.log())?;
+            }
+        }
+        Ok(())
     }
 
     /// Cuts off a master together with a Sentinel and the far clients.
