@@ -1,8 +1,9 @@
 //! The lock clients, and the properties of each.
 
 use std::fmt;
+use std::process::Command;
 
-use crate::toolchain::Toolchain;
+use crate::toolchain::{Missing, Toolchain};
 
 /// A lock client, by the name that its users know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -97,6 +98,17 @@ impl Library {
             Self::RedissonFencedLock => "fenced",
             Self::RedissonRedLock => "redlock",
         }
+    }
+
+    /// The command that runs `source`, a program in this client's language that may import the
+    /// client.
+    ///
+    /// # Errors
+    ///
+    /// [`Missing`] if the language's toolchain, or a package that it would install, is not
+    /// available.
+    pub fn snippet(self, source: &str) -> Result<Command, Missing> {
+        self.toolchain().snippet(source)
     }
 
     pub(crate) fn toolchain(self) -> Toolchain {

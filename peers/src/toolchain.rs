@@ -65,6 +65,34 @@ impl Toolchain {
         Ok(command)
     }
 
+    /// The command that runs `source`, a program of its own beside this language's clients.
+    pub(crate) fn snippet(self, source: &str) -> Result<Command, Missing> {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join(self.name());
+        let folder = self.installed(&sources)?;
+        let (file, program, arguments): (_, _, &[&str]) = match self {
+            Self::Go => (
+                "snippet/main.go",
+                "go".into(),
+                &["run", "-mod=mod", "./snippet"],
+            ),
+            Self::Node => ("snippet/main.mjs", "node".into(), &["snippet/main.mjs"]),
+            Self::Python => (
+                "snippet/main.py",
+                folder.join("venv/bin/python"),
+                &["snippet/main.py"],
+            ),
+            Self::Rust | Self::Java => {
+                return Err(Missing(format!("{}: no snippets", self.name())));
+            }
+        };
+        let broken = |failure: io::Error| Missing(format!("{}: {failure}", folder.display()));
+        fs::create_dir_all(folder.join("snippet")).map_err(broken)?;
+        fs::write(folder.join(file), source).map_err(broken)?;
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(&folder);
+        Ok(command)
+    }
+
     /// The folder with the sources, their dependencies and the build results.
     fn installed(self, sources: &Path) -> Result<PathBuf, Missing> {
         let folder = build_folder().join(self.name());

@@ -3,5 +3,6 @@
 
 mod contention;
 mod foreign;
+mod migrating;
 mod stage;
 mod turns;

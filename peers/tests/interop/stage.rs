@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use ringfence_peers::{Library, Peer};
+use ringfence_peers::{Library, Missing, Peer};
 use ringfence_testkit::Fleet;
 
 /// Servers and their URLs.
@@ -20,8 +20,7 @@ impl Stage {
         Self { fleet, urls }
     }
 
-    /// Starts `library` on all servers, or on the first if it supports only one. `None` if its
-    /// toolchain is not on this machine: that is printed, and in CI it is a failure.
+    /// Starts `library` on all servers, or on the first if it supports only one; see [`present`].
     pub(crate) fn start(&self, library: Library) -> Option<Peer> {
         let ours = self.fleet.urls_without_quarantine();
         let urls = match library {
@@ -30,15 +29,21 @@ impl Stage {
             _ => &self.urls,
         };
         let rust = Command::new(env!("CARGO_BIN_EXE_ringfence-peer"));
-        match Peer::start(library, urls, &rust) {
-            Ok(peer) => Some(peer),
-            Err(missing) if std::env::var_os("CI").is_some() => {
-                panic!("{library} cannot be tested: {missing}")
-            }
-            Err(missing) => {
-                eprintln!("NOT TESTED: {library}: {missing}");
-                None
-            }
+        present(library, Peer::start(library, urls, &rust))
+    }
+}
+
+/// What `library` needs to run. `None` if its toolchain is not on this machine: that is printed,
+/// and in CI it is a failure.
+pub(crate) fn present<T>(library: Library, found: Result<T, Missing>) -> Option<T> {
+    match found {
+        Ok(found) => Some(found),
+        Err(missing) if std::env::var_os("CI").is_some() => {
+            panic!("{library} cannot be tested: {missing}")
+        }
+        Err(missing) => {
+            eprintln!("NOT TESTED: {library}: {missing}");
+            None
         }
     }
 }

@@ -1,36 +1,79 @@
 //! Every console block of the README and of `docs/`: run with local servers, or listed here with the
-//! reason why it is not, and then at least valid shell.
+//! test that runs it, and then at least valid shell. What a block prints is what the page shows.
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use ringfence_testkit::{Flavor, Server};
+use ringfence_testkit::{Flavor, SentinelGroup, Server};
+use rustix::process::geteuid;
 
 use super::scene::{Scene, program};
 
-/// The blocks that are run: text of the block, what the shell does before, and the exit code.
-const RUN: &[(&str, &str, i32)] = &[
-    ("cargo run --release -- run hello", "", 0),
-    ("a minority may fail", "", 0),
-    (
-        "ringfence init                                # once",
-        "",
-        0,
-    ),
-    ("--wait 5s job -- python3 work.py", "", 0),
-    ("jq -r .token", "", 0),
-    ("--metrics-file /var/lib/node_exporter", "", 0),
-    ("ringfence init\nringfence doctor", "", 0),
-    (
+/// A block that is run.
+struct Runnable {
+    /// A text that only this block contains.
+    part: &'static str,
+    /// What the shell does before.
+    before: &'static str,
+    stage: Stage,
+}
+
+/// What a block is run with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Three servers.
+    Servers,
+    /// A master with replicas and Sentinels.
+    Sentinels,
+    /// Users and groups of its own, which needs root.
+    Users,
+}
+
+const fn on_servers(part: &'static str, before: &'static str) -> Runnable {
+    let stage = Stage::Servers;
+    Runnable {
+        part,
+        before,
+        stage,
+    }
+}
+
+const RUN: &[Runnable] = &[
+    on_servers("cargo run --release -- run hello", ""),
+    on_servers("a minority may fail", ""),
+    on_servers("ringfence init                                # once", ""),
+    on_servers("--wait 5s job -- python3 work.py", ""),
+    on_servers("jq -r .token", ""),
+    on_servers("--metrics-file /var/lib/node_exporter", ""),
+    on_servers("ringfence init\nringfence doctor", ""),
+    on_servers(
         "ringfence break nightly",
         "ringfence acquire nightly > held",
-        0,
     ),
-    ("redis-cli DEL ringfence:born", "", 0),
+    on_servers("redis-cli DEL ringfence:born", ""),
+    on_servers("install -m 0755 target/release/ringfence", "mkdir bin"),
+    // The third server is down. `doctor` ends with exit code 1, which the block shows.
+    on_servers(
+        "127.0.0.1:7391",
+        "ringfence --nodes redis://127.0.0.1:7391,redis://127.0.0.1:7392,redis://127.0.0.1:7393 \
+         init > init; command redis-cli -p 7393 shutdown nosave; set +e",
+    ),
+    on_servers("redis://c dashboard", ""),
+    on_servers("dashboard --token-file", ""),
+    Runnable {
+        part: "ringfence init --nodes 'redis+sentinel://",
+        before: "",
+        stage: Stage::Sentinels,
+    },
+    Runnable {
+        part: "groupadd",
+        before: "cp -a /etc etc; mount --bind etc /etc; useradd deploy",
+        stage: Stage::Users,
+    },
 ];
 
-/// The blocks that are not run, and why.
+/// The blocks that are not run here, and why.
 const NOT_RUN: &[(&str, &str)] = &[
     ("./verify", "runs this test"),
     (
@@ -39,27 +82,10 @@ const NOT_RUN: &[(&str, &str)] = &[
     ),
     (
         "cargo run -p ringfence-verify",
-        "minutes of proof, in ./verify and ./verify long",
+        "minutes of proof, in ./verify and ./verify long; ringfence-verify tests the arguments",
     ),
     ("cargo run --release -p ringfence-verify", "the same"),
     ("cargo fuzz", "in ./verify long"),
-    ("cargo build --release", "installs into the system"),
-    (
-        "groupadd",
-        "changes the users of the system; tests/cli/rights.rs does the same",
-    ),
-    (
-        "redis+sentinel://",
-        "needs Sentinels; tests/cli/failover.rs has them",
-    ),
-    (
-        "127.0.0.1:7391",
-        "its output is compared by tests/cli/doctor.rs",
-    ),
-    (
-        " dashboard",
-        "serves until it is ended; tests/cli/dashboard has it",
-    ),
     ("RINGFENCE_LONG=1 cargo test", "minutes of measuring"),
     (
         "redis-cli --eval",
@@ -69,10 +95,12 @@ const NOT_RUN: &[(&str, &str)] = &[
 
 struct Block {
     page: String,
-    text: String,
+    /// The commands, without prompts.
+    commands: String,
+    /// What the page shows as their output.
+    output: String,
 }
 
-/// The commands of all blocks, without prompts and output.
 fn blocks() -> Vec<Block> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let docs = fs::read_dir(root.join("docs")).expect("docs");
@@ -83,50 +111,60 @@ fn blocks() -> Vec<Block> {
     for page in pages {
         let text = fs::read_to_string(&page).expect("a page");
         let name = page.file_name().expect("a name").to_string_lossy();
-        let mut open: Option<(bool, String)> = None;
-        for line in text.lines().map(str::trim_start) {
-            match (&mut open, line) {
-                (None, "```console" | "```sh") => {
-                    open = Some((line.contains("cons"), String::new()))
-                }
-                (Some((_, text)), "```") => {
-                    let (page, text) = (name.to_string(), std::mem::take(text));
-                    blocks.push(Block { page, text });
-                    open = None;
-                }
-                (Some((false, text)), line) => *text += &format!("{line}\n"),
-                (Some((true, text)), line) => match line.strip_prefix("$ ") {
-                    Some(command) => *text += &format!("{command}\n"),
-                    None if text.ends_with("\\\n") => *text += &format!("{line}\n"),
-                    None => {}
-                },
-                (None, _) => {}
-            }
+        let mut lines = text.lines().map(str::trim_start);
+        while let Some(opening) = lines.next() {
+            let has_prompts = match opening {
+                "```console" => true,
+                "```sh" => false,
+                _ => continue,
+            };
+            let lines = lines.by_ref().take_while(|line| *line != "```");
+            blocks.push(block(name.clone().into_owned(), has_prompts, lines));
         }
     }
     blocks
+}
+
+fn block<'a>(page: String, has_prompts: bool, lines: impl Iterator<Item = &'a str>) -> Block {
+    let (mut commands, mut output) = (String::new(), String::new());
+    for line in lines {
+        let command = match line.strip_prefix("$ ") {
+            Some(command) => Some(command),
+            None if !has_prompts || commands.ends_with("\\\n") => Some(line),
+            None => None,
+        };
+        match command {
+            Some(command) => commands += &format!("{command}\n"),
+            None => output += &format!("{line}\n"),
+        }
+    }
+    Block {
+        page,
+        commands,
+        output,
+    }
 }
 
 #[test]
 fn every_console_block_runs_or_says_why_not() {
     let blocks = blocks();
     assert!(blocks.len() > 15, "{}", blocks.len());
-    for Block { page, text } in &blocks {
-        let is_shell = Command::new("bash").args(["-n", "-c", text]).status();
-        assert!(is_shell.expect("bash").success(), "{page}: {text}");
-        let listed = RUN.iter().find(|(part, ..)| text.contains(part));
-        let excused = NOT_RUN.iter().any(|(part, _)| text.contains(part));
+    for block @ Block { page, commands, .. } in &blocks {
+        let is_shell = Command::new("bash").args(["-n", "-c", commands]).status();
+        assert!(is_shell.expect("bash").success(), "{page}: {commands}");
+        let listed = RUN.iter().find(|one| commands.contains(one.part));
+        let excused = NOT_RUN.iter().any(|(part, _)| commands.contains(part));
         match listed {
-            Some((_, before, code)) => run(page, text, before, *code),
+            Some(listed) => run(block, listed),
             None => assert!(
                 excused,
-                "{page}: list this block in tests/cli/pages.rs:\n{text}"
+                "{page}: list this block in tests/cli/pages.rs:\n{commands}"
             ),
         }
     }
-    for (part, ..) in RUN {
+    for Runnable { part, .. } in RUN {
         assert!(
-            blocks.iter().any(|block| block.text.contains(part)),
+            blocks.iter().any(|block| block.commands.contains(part)),
             "{part}"
         );
     }
@@ -134,53 +172,125 @@ fn every_console_block_runs_or_says_why_not() {
 
 /// Runs a block on servers of its own, in a folder of its own.
 #[track_caller]
-fn run(page: &str, text: &str, before: &str, code: i32) {
+fn run(block: &Block, listed: &Runnable) {
+    let mut shell = Command::new("bash");
+    if listed.stage == Stage::Users {
+        let Some(alone) = in_own_mounts() else {
+            return eprintln!("NOT TESTED: {}: needs root", block.commands);
+        };
+        shell = alone;
+    }
     let servers = [(); 3].map(|()| Server::start(Flavor::Redis));
+    let group = (listed.stage == Stage::Sentinels).then(|| SentinelGroup::start(Flavor::Redis));
     let scene = Scene::embedded();
-    let folder = scene.path("");
-    let [a, b, c] = [0, 1, 2].map(|at: usize| servers[at].addr().to_string());
-    let ports = [
-        ("7001", &servers[0]),
-        ("7002", &servers[1]),
-        ("7003", &servers[2]),
-    ];
-    let text = ports.iter().fold(text.to_owned(), |text, (port, server)| {
-        text.replace(port, &server.port().to_string())
-    });
-    let text = text
-        .replace("redis://a:6379", &format!("redis://{a}"))
-        .replace("redis://b:6379", &format!("redis://{b}"))
-        .replace("redis://c:6379", &format!("redis://{c}"))
-        .replace("cargo run --release -- ", "ringfence ")
-        .replace("cargo install --locked --path crates/ringfence-cli", ":")
-        .replace("/var/lib/node_exporter/", "")
-        // The servers of the test run already.
-        .replace("redis-server --port", ": --port")
-        // A test has no terminal to be asked at.
-        .replace("ringfence break ", "ringfence break --yes ");
-    scene.write("report.sh", "#!/bin/sh\necho report\n");
-    scene.write("work.py", "print('work')\n");
+    scene.write("report.sh", "#!/bin/sh\n");
+    scene.write("work.py", "");
     // What `jq -r .token` does, where jq is not installed.
     scene.write(
         "jq",
         "#!/bin/sh\nsed 's/.*\"token\":\"\\([^\"]*\\)\".*/\\1/'\n",
     );
+    let local = |text: &str| localised(text, &servers, group.as_ref());
     let script = format!(
         "set -e\nchmod +x report.sh jq; ln -s {} ringfence; PATH=$PWD:$PATH\n\
-         redis-cli() {{ command redis-cli -p {} \"$@\"; }}\n{before}\n{text}",
+         redis-cli() {{ command redis-cli -p {} \"$@\"; }}\n\
+         {SERVE}{}\n{}",
         program(),
         servers[0].port(),
+        local(listed.before),
+        local(&block.commands),
     );
-    let output = Command::new("bash")
+    let output = shell
         .args(["-c", &script])
-        .current_dir(&folder)
+        .current_dir(scene.path(""))
         .env("RINGFENCE_NODES", scene.nodes())
         .env("RINGFENCE_CONFIG", "")
+        .stdin(Stdio::null())
         .output()
         .expect("bash");
-    assert_eq!(
-        output.status.code(),
-        Some(code),
-        "{page}: {text}\n{output:?}"
-    );
+    let page = &block.page;
+    assert!(output.status.success(), "{page}: {script}\n{output:?}");
+    if !block.output.is_empty() {
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(timeless(&printed), timeless(&block.output), "{page}");
+    }
+}
+
+/// Runs a command that serves until it is ended: ends it when it has printed a line.
+const SERVE: &str = "serve() {
+    \"$@\" > served & server=$!
+    until grep --quiet . served || ! kill -0 $server; do sleep 0.02; done
+    kill $server; wait $server || [ $? -eq 143 ]; cat served
+}
+";
+
+/// `text` with the addresses of local servers, and with folders that a test may write to.
+fn localised(text: &str, servers: &[Server; 3], group: Option<&SentinelGroup>) -> String {
+    let [a, b, c] = [0, 1, 2].map(|at: usize| format!("redis://{}", servers[at].addr()));
+    let mut text = text.to_owned();
+    for (at, server) in servers.iter().enumerate() {
+        for first in [7001, 7391] {
+            text = text.replace(&(first + at).to_string(), &server.port().to_string());
+        }
+    }
+    if let Some(group) = group {
+        text = text.replace("redis+sentinel://s1,s2,s3/orders", &group.url());
+    }
+    let serving = |line: &str| match line.contains(" dashboard") {
+        true => format!("serve {line} --listen 127.0.0.1:0\n"),
+        false => format!("{line}\n"),
+    };
+    let text: String = text.lines().map(serving).collect();
+    text.replace(
+        "redis://a:6379,redis://b:6379,redis://c:6379",
+        &format!("{a},{b},{c}"),
+    )
+    .replace("redis://a,redis://b,redis://c", &format!("{a},{b},{c}"))
+    .replace("cargo run --release -- ", "ringfence ")
+    .replace("cargo install --locked --path crates/ringfence-cli", ":")
+    .replace("cargo build --release", ":")
+    .replace("target/release/ringfence", program())
+    .replace("/usr/local/bin/", "bin/")
+    .replace("/usr/local/share/man/man1", "man")
+    .replace("/etc/bash_completion.d/ringfence", "completion")
+    .replace("/etc/ringfence/viewers", "viewers")
+    .replace("/var/lib/node_exporter/", "")
+    .replace("/var/lib/ringfence", "lib")
+    // The servers of the test run already.
+    .replace("redis-server --port", ": --port")
+    // A test has no terminal to be asked at.
+    .replace("ringfence break ", "ringfence break --yes ")
+}
+
+/// A shell whose mounts nobody else sees, if this process may have one.
+fn in_own_mounts() -> Option<Command> {
+    let alone = || {
+        let mut command = Command::new("unshare");
+        command.arg("--mount");
+        command
+    };
+    let may = geteuid().is_root()
+        && alone()
+            .arg("true")
+            .status()
+            .is_ok_and(|done| done.success());
+    may.then(|| {
+        let mut command = alone();
+        command.arg("bash");
+        command
+    })
+}
+
+/// `text` without what differs from run to run: numbers, units of time, and where lines are broken.
+fn timeless(text: &str) -> Vec<String> {
+    let words = text.split_whitespace().map(|word| {
+        let digits = |c: char| c.is_ascii_digit() || c == '.';
+        let kept: String = word.chars().filter(|c| !digits(*c)).collect();
+        match kept.as_str() {
+            "s" | "ms" | "min" => "TIME".to_owned(),
+            "behind" => "ahead".to_owned(),
+            _ => kept,
+        }
+    });
+    words.filter(|word| !word.is_empty()).collect()
 }

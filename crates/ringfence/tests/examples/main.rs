@@ -1,8 +1,8 @@
 //! The examples, run as a reader would run them, and the documents that explain them.
 
+mod blocks;
 mod cases;
 mod links;
-mod rust_blocks;
 mod steps;
 mod user_tests;
 

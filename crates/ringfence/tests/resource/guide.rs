@@ -9,11 +9,15 @@ use ringfence_testkit::{Flavor, Postgres, Server};
 
 /// The block of the guide after the comment with this label.
 fn block(label: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/resources.md");
-    let guide = fs::read_to_string(path).unwrap();
-    let (_, rest) = guide
+    block_of("resources.md", label)
+}
+
+fn block_of(page: &str, label: &str) -> String {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let text = fs::read_to_string(docs.join(page)).unwrap();
+    let (_, rest) = text
         .split_once(&format!("<!-- {label} -->\n```"))
-        .unwrap_or_else(|| panic!("the guide has no block `{label}`"));
+        .unwrap_or_else(|| panic!("{page} has no block `{label}`"));
     let (_, rest) = rest.split_once('\n').unwrap();
     let (block, _) = rest.split_once("\n```\n").unwrap();
     block.to_owned()
@@ -33,6 +37,49 @@ fn psql_answers_as_the_guide_shows() {
     let mut session = postgres.session();
     session.must(&block("create"));
     assert_eq!(session.must(&block("psql")), block("psql said"));
+    assert_eq!(session.must("SELECT balance FROM account"), "150");
+}
+
+#[test]
+fn a_column_refuses_a_late_holder() {
+    let postgres = Postgres::start();
+    let mut session = postgres.session();
+    session.must(
+        "CREATE TABLE account (id int PRIMARY KEY, balance bigint NOT NULL);
+         INSERT INTO account VALUES (1, 100);",
+    );
+    let text = block("column");
+    let [create, read, write] = text.lines().collect::<Vec<_>>()[..] else {
+        panic!("three statements: {text}");
+    };
+    session.must(create);
+    session.must(&format!("PREPARE fenced_read AS {read}"));
+    session.must(&format!("PREPARE fenced_write AS {write}"));
+    assert_eq!(session.must("EXECUTE fenced_read(34, 1)"), "100\nUPDATE 1");
+    assert_eq!(session.must("EXECUTE fenced_write(150, 34, 1)"), "UPDATE 1");
+    assert_eq!(session.must("EXECUTE fenced_read(33, 1)"), "UPDATE 0");
+    assert_eq!(session.must("EXECUTE fenced_write(90, 33, 1)"), "UPDATE 0");
+    assert_eq!(session.must("SELECT balance FROM account"), "150");
+}
+
+#[test]
+fn a_version_refuses_the_slower_writer() {
+    let postgres = Postgres::start();
+    let mut session = postgres.session();
+    session.must(
+        "CREATE TABLE account (id int PRIMARY KEY, balance bigint NOT NULL, version int NOT NULL);
+         INSERT INTO account VALUES (1, 100, 7);",
+    );
+    let write = block_of("when-not.md", "version");
+    session.must(&format!("PREPARE versioned_write AS {write};"));
+    assert_eq!(
+        session.must("EXECUTE versioned_write(150, 1, 7)"),
+        "UPDATE 1"
+    );
+    assert_eq!(
+        session.must("EXECUTE versioned_write(90, 1, 7)"),
+        "UPDATE 0"
+    );
     assert_eq!(session.must("SELECT balance FROM account"), "150");
 }
 

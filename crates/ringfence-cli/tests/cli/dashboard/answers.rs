@@ -2,6 +2,7 @@
 //! kind of lock, read by a user who may only look.
 
 use std::io::{BufRead, BufReader, Write};
+use std::process::Command;
 
 use ringfence_testkit::{Flavor, Fleet, SentinelGroup, Server, wait_until};
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use super::super::scene::{PATIENCE, Scene};
 use super::cast::Cast;
 use super::http::{ask, connect, get};
-use super::{DashboardProcess, TOKEN, init};
+use super::{DashboardProcess, TOKEN, init, token_file};
 
 const FILE: &str = include_str!("../../../src/dashboard/assets/openapi.json");
 
@@ -260,4 +261,22 @@ fn it_starts_and_says_so_when_no_node_answers() {
         let cluster = ask(dashboard.port, "GET /api/v1/cluster", &[], "").json();
         cluster["headline"] == "No quorum: 0 of 3 nodes vote, so no lock can be taken. 3 are down."
     });
+}
+
+#[test]
+fn prometheus_accepts_the_scrape_config_of_the_guide() {
+    let guide = include_str!("../../../../../docs/dashboard.md");
+    let (_, rest) = guide.split_once("```yaml\n").expect("a block");
+    let (config, _) = rest.split_once("```").expect("its end");
+    let scene = Scene::embedded();
+    let token = token_file(&scene, TOKEN, 0o600);
+    scene.write(
+        "prometheus.yml",
+        &config.replace("/etc/ringfence/viewers", &token),
+    );
+    let mut promtool = Command::new("promtool");
+    promtool.args(["check", "config"]);
+    let done = promtool.arg(scene.path("prometheus.yml")).output();
+    let done = done.expect("promtool is installed (Debian: the package prometheus)");
+    assert!(done.status.success(), "{done:?}");
 }
