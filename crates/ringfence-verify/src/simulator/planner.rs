@@ -13,7 +13,7 @@ use ringfence_core::group::Group;
 
 use super::dial::TRUE_RATE;
 use super::moves::Moves;
-use super::plan::{ClientPlan, NodePlan, Plan};
+use super::plan::{ClientPlan, Fault, NodePlan, Plan};
 use crate::random::Random;
 
 use faults::{FaultDrawer, FaultMix};
@@ -97,7 +97,6 @@ pub fn plan(seed: u64, clocks: Clocks) -> Plan {
         faults.extend(moves.all());
         faults.sort_by_key(|fault| fault.at);
     }
-    let last = faults.last().map_or(span, |fault| fault.at.max(span));
     Plan {
         seed,
         group,
@@ -105,18 +104,29 @@ pub fn plan(seed: u64, clocks: Clocks) -> Plan {
             Clocks::Debate => (0.25, Duration::from_millis(2)),
             _ => (0.01, Duration::from_millis(2)),
         },
-        delay: random.pick(&[
-            (20_000, 400_000),
-            (100_000, 2_000_000),
-            (500_000, 8_000_000),
-        ]),
+        delay: delay(random),
+        healed: healed(&faults, span),
         nodes,
         clients,
         steps,
         faults,
         sentinels: None,
-        healed: last + Duration::from_secs(2),
     }
+}
+
+/// The least and the most delay of a message, in nanoseconds.
+fn delay(random: &mut Random) -> (u64, u64) {
+    random.pick(&[
+        (20_000, 400_000),
+        (100_000, 2_000_000),
+        (500_000, 8_000_000),
+    ])
+}
+
+/// When all faults have ended.
+fn healed(faults: &[Fault], span: Duration) -> Duration {
+    let last = faults.last().map_or(span, |fault| fault.at.max(span));
+    last + Duration::from_secs(2)
 }
 
 fn nodes(random: &mut Random, clocks: Clocks, count: usize, window: Duration) -> Vec<NodePlan> {

@@ -22,7 +22,7 @@ use super::Locks;
 use super::error::{InspectError, ListError};
 use super::inspection::{Inspection, LatchInspection, SemaphoreInspection};
 
-use reading::Parts;
+use reading::{NAMES_AT_ONCE, Parts};
 use search::GroupSearch;
 
 /// A search of all nodes for the locks that are held or queued for. [`Locks::list`] makes it.
@@ -39,6 +39,8 @@ pub struct Listing {
     remnants: bool,
     /// What was found in this round, by the name of the user.
     found: BTreeMap<Name, Parts>,
+    /// Names that were found and not yet inspected.
+    unread: Vec<Name>,
 }
 
 type NameFilter = Box<dyn Fn(&str) -> bool + Send + Sync>;
@@ -154,6 +156,7 @@ impl Locks {
             wanted: None,
             remnants: false,
             found: BTreeMap::new(),
+            unread: Vec::new(),
         }
     }
 
@@ -233,6 +236,7 @@ impl Listing {
         if self.search.is_complete() {
             self.search.restart();
             self.found.clear();
+            self.unread.clear();
         }
         let read = match self.find().await {
             Ok(parts) => self.search.locks().read(parts, self.remnants).await,
@@ -277,9 +281,10 @@ impl Listing {
         }
     }
 
-    /// The names of which the next portions show something new, and what was found of them.
+    /// The names of which the next portions show something new, and what was found of them. If there
+    /// are many, those that do not fill a request wait for the next step.
     async fn find(&mut self) -> Result<Vec<(Parts, Name)>, ListError> {
-        let mut changed = Vec::new();
+        let mut changed = std::mem::take(&mut self.unread);
         let found = self.search.next_portions().await?;
         let keys = found.into_iter().flat_map(|found| found.portion.names);
         for key in keys {
@@ -297,6 +302,10 @@ impl Listing {
         }
         changed.sort_unstable();
         changed.dedup();
+        if changed.len() > NAMES_AT_ONCE && !self.search.is_complete() {
+            let whole = changed.len() - changed.len() % NAMES_AT_ONCE;
+            self.unread = changed.split_off(whole);
+        }
         let parts = changed.into_iter();
         let parts = parts.filter_map(|name| Some((self.found.get(&name)?.clone(), name)));
         Ok(parts.collect())

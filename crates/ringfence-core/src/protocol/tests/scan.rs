@@ -52,8 +52,8 @@ fn it_takes_one_per_cent_of_the_server_s_time() {
         now = now + MS;
         scan.handle_portion(&portion(Some("1"), 500), sent, now);
     }
-    // What 20 ms of the server allow is granted in advance.
-    let least = Duration::from_millis(100 * (5_000 - 20) - 200);
+    // What 50 ms of the server allow is granted in advance.
+    let least = Duration::from_millis(100 * (5_000 - 50) - 200);
     let took = now.since(Timestamp::ZERO);
     assert!(took >= least, "{took:?}");
     assert!(took <= least + Duration::from_secs(2), "{took:?}");
@@ -63,7 +63,7 @@ fn it_takes_one_per_cent_of_the_server_s_time() {
 fn among_few_keys_it_does_not_pause() {
     let now = Timestamp::ZERO;
     let mut scan = Scan::new(false, now);
-    for _ in 0..40 {
+    for _ in 0..100 {
         scan.handle_portion(&portion(Some("1"), 500), now, now + MS);
     }
     assert_eq!(scan.poll_timeout(), Some(now + MS));
@@ -96,8 +96,8 @@ fn what_a_server_cannot_measure_took_as_long_as_its_round_trip() {
         took_us: None,
         ..portion(Some("1"), 0)
     };
-    scan.handle_portion(&unmeasured, now, now + 21 * MS);
-    assert_eq!(scan.poll_timeout(), Some(now + 121 * MS));
+    scan.handle_portion(&unmeasured, now, now + 51 * MS);
+    assert_eq!(scan.poll_timeout(), Some(now + 151 * MS));
 }
 
 /// A hostile node may say that a portion took a year.
@@ -105,6 +105,6 @@ fn what_a_server_cannot_measure_took_as_long_as_its_round_trip() {
 fn a_portion_took_no_longer_than_its_round_trip() {
     let now = Timestamp::ZERO;
     let mut scan = Scan::new(false, now);
-    scan.handle_portion(&portion(Some("1"), u64::MAX), now, now + 21 * MS);
-    assert_eq!(scan.poll_timeout(), Some(now + 121 * MS));
+    scan.handle_portion(&portion(Some("1"), u64::MAX), now, now + 51 * MS);
+    assert_eq!(scan.poll_timeout(), Some(now + 151 * MS));
 }

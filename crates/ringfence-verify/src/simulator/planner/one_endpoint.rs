@@ -11,11 +11,13 @@ use std::time::Duration;
 use ringfence_core::group::{Failover, Group};
 
 use crate::random::Random;
-use crate::simulator::plan::{Fault, FaultAction, Moved, NodePlan, Plan, Step, Want};
+use crate::simulator::plan::{
+    ClientPlan, Fault, FaultAction, Moved, NodePlan, Plan, SentinelsPlan, Step, Want,
+};
 
 use super::faults::{FaultDrawer, FaultMix};
 use super::steps::steps;
-use super::{Clocks, clients, rate};
+use super::{Clocks, clients, delay, healed, rate};
 
 const NODE: usize = 0;
 
@@ -23,52 +25,90 @@ const NODE: usize = 0;
 pub fn one_endpoint(seed: u64) -> Plan {
     let mut random = Random::apart(seed, 0x6f6e_6500);
     let random = &mut random;
-    let clocks = Clocks::Usual;
-    let ttl_ms = random.pick(&[300, 800, 2_000, 5_000]);
-    let ttl = Duration::from_millis(ttl_ms);
-    let group = group(random, ttl);
-    let node = NodePlan {
-        rate: rate(random, clocks),
-        ahead_us: random.about(20_000),
-        durable: random.chance(30),
-    };
-    let nodes = vec![node];
-    let clients = clients(random, clocks);
-    let mut steps = steps(random, clients.len(), ttl_ms);
-    steps.iter_mut().for_each(|step| fit(step, &group));
-    let span = Duration::from_millis(random.between(500, 12_000));
-    let mut faults = FaultDrawer {
-        random,
-        nodes: &nodes,
-        clients: &clients,
-        ttl,
-        span,
-        clocks: BTreeMap::new(),
+    let mut endpoint = Endpoint::draw(random);
+    endpoint.steps.iter_mut().for_each(without_plain);
+    let span = span(random);
+    let mut faults = endpoint.usual_faults(random, span);
+    failovers(random, &endpoint.group, endpoint.ttl, &mut faults);
+    endpoint.plan(seed, random, span, faults, None)
+}
+
+/// What is the same with and without Sentinels: a group of one node, its clients, and what they do.
+pub(super) struct Endpoint {
+    pub(super) group: Group,
+    pub(super) ttl: Duration,
+    pub(super) clients: Vec<ClientPlan>,
+    nodes: Vec<NodePlan>,
+    steps: Vec<Step>,
+}
+
+impl Endpoint {
+    pub(super) fn draw(random: &mut Random) -> Self {
+        let clocks = Clocks::Usual;
+        let ttl_ms = random.pick(&[300, 800, 2_000, 5_000]);
+        let ttl = Duration::from_millis(ttl_ms);
+        let group = group(random, ttl);
+        let node = NodePlan {
+            rate: rate(random, clocks),
+            ahead_us: random.about(20_000),
+            durable: random.chance(30),
+        };
+        let clients = clients(random, clocks);
+        let mut steps = steps(random, clients.len(), ttl_ms);
+        steps.iter_mut().for_each(|step| keep_within(step, &group));
+        Self {
+            group,
+            ttl,
+            clients,
+            nodes: vec![node],
+            steps,
+        }
     }
-    .all(FaultMix::AllButClocks);
-    failovers(random, &group, ttl, &mut faults);
-    faults.sort_by_key(|fault| fault.at);
-    let last = faults.last().map_or(span, |fault| fault.at.max(span));
-    Plan {
-        seed,
-        group,
-        drift: (0.01, Duration::from_millis(2)),
-        delay: random.pick(&[
-            (20_000, 400_000),
-            (100_000, 2_000_000),
-            (500_000, 8_000_000),
-        ]),
-        nodes,
-        clients,
-        steps,
-        faults,
-        sentinels: None,
-        healed: last + Duration::from_secs(2),
+
+    /// The faults that every plan may have, without those of clocks.
+    pub(super) fn usual_faults(&self, random: &mut Random, span: Duration) -> Vec<Fault> {
+        let drawer = FaultDrawer {
+            random,
+            nodes: &self.nodes,
+            clients: &self.clients,
+            ttl: self.ttl,
+            span,
+            clocks: BTreeMap::new(),
+        };
+        drawer.all(FaultMix::AllButClocks)
+    }
+
+    pub(super) fn plan(
+        self,
+        seed: u64,
+        random: &mut Random,
+        span: Duration,
+        mut faults: Vec<Fault>,
+        sentinels: Option<SentinelsPlan>,
+    ) -> Plan {
+        faults.sort_by_key(|fault| fault.at);
+        Plan {
+            seed,
+            group: self.group,
+            drift: (0.01, Duration::from_millis(2)),
+            delay: delay(random),
+            healed: healed(&faults, span),
+            nodes: self.nodes,
+            clients: self.clients,
+            steps: self.steps,
+            faults,
+            sentinels,
+        }
     }
 }
 
+/// How long faults may begin.
+pub(super) fn span(random: &mut Random) -> Duration {
+    Duration::from_millis(random.between(500, 12_000))
+}
+
 /// A quarantine that just covers the longest lease and a former master.
-pub(super) fn group(random: &mut Random, ttl: Duration) -> Group {
+fn group(random: &mut Random, ttl: Duration) -> Group {
     let window = Duration::from_millis(random.pick(&[100, 500]));
     let stale_master = Duration::from_millis(random.pick(&[50, 300, 1_000]));
     let reply_within = Duration::from_millis(random.pick(&[50, 200]));
@@ -83,11 +123,9 @@ pub(super) fn group(random: &mut Random, ttl: Duration) -> Group {
     }
 }
 
-/// No plain locks: their calls carry no birth record, so without Sentinels a failover on an open
-/// connection would not be noticed. And no lock is kept from others for longer than a quarantine
-/// allows ([`keep_within`]).
-fn fit(step: &mut Step, group: &Group) {
-    keep_within(step, group);
+/// Plain locks become mutexes: their calls carry no birth record, so without Sentinels a failover on
+/// an open connection would not be noticed.
+fn without_plain(step: &mut Step) {
     if let Want::Plain(name) = &step.want {
         step.want = Want::Mutex(name.clone());
     }
@@ -95,7 +133,7 @@ fn fit(step: &mut Step, group: &Group) {
 
 /// A lock is kept from others after its release for no longer than the quarantine allows: a longer
 /// time may be lost with a release that was not replicated.
-pub(super) fn keep_within(step: &mut Step, group: &Group) {
+fn keep_within(step: &mut Step, group: &Group) {
     let longest = group.quarantine.saturating_sub(group.stale_master) * 98 / 100;
     step.at_least = step.at_least.min(longest);
 }

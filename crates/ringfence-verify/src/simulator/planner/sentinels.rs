@@ -6,18 +6,14 @@
 //! All kinds of locks are used. A lock that is kept from others after its release is kept no longer
 //! than the quarantine allows: a longer time may be lost with a release that was not replicated.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ringfence_core::group::Group;
 
 use crate::random::Random;
-use crate::simulator::plan::{Fault, FaultAction, NodePlan, Plan, SentinelsPlan, Ways};
+use crate::simulator::plan::{Fault, FaultAction, Plan, SentinelsPlan, Ways};
 
-use super::faults::{FaultDrawer, FaultMix};
-use super::one_endpoint::{group, keep_within};
-use super::steps::steps;
-use super::{Clocks, clients, rate};
+use super::one_endpoint::{Endpoint, span};
 
 const NODE: usize = 0;
 /// The paths of the network to the two servers come before those to the Sentinels.
@@ -27,18 +23,7 @@ const SERVERS: usize = 2;
 pub fn behind_sentinels(seed: u64) -> Plan {
     let mut random = Random::apart(seed, 0x7365_6e00);
     let random = &mut random;
-    let clocks = Clocks::Usual;
-    let ttl_ms = random.pick(&[300, 800, 2_000, 5_000]);
-    let ttl = Duration::from_millis(ttl_ms);
-    let group = group(random, ttl);
-    let nodes = vec![NodePlan {
-        rate: rate(random, clocks),
-        ahead_us: random.about(20_000),
-        durable: random.chance(30),
-    }];
-    let clients = clients(random, clocks);
-    let mut steps = steps(random, clients.len(), ttl_ms);
-    steps.iter_mut().for_each(|step| keep_within(step, &group));
+    let endpoint = Endpoint::draw(random);
     let count = random.pick(&[3, 3, 3, 5]);
     let list = |random: &mut Random| {
         let mut list: Vec<usize> = (0..count).collect();
@@ -47,44 +32,20 @@ pub fn behind_sentinels(seed: u64) -> Plan {
         }
         list
     };
-    let lists = clients.iter().map(|_| list(random)).collect();
-    let span = Duration::from_millis(random.between(500, 12_000));
-    let mut faults = FaultDrawer {
-        random,
-        nodes: &nodes,
-        clients: &clients,
-        ttl,
-        span,
-        clocks: BTreeMap::new(),
-    }
-    .all(FaultMix::AllButClocks);
+    let lists = endpoint.clients.iter().map(|_| list(random)).collect();
+    let span = span(random);
+    let mut faults = endpoint.usual_faults(random, span);
     let failovers = Failovers {
         random,
-        group: &group,
-        ttl,
-        clients: clients.len(),
+        group: &endpoint.group,
+        ttl: endpoint.ttl,
+        clients: endpoint.clients.len(),
         sentinels: count,
         at: Duration::ZERO,
     };
     faults.extend(failovers.all());
-    faults.sort_by_key(|fault| fault.at);
-    let last = faults.last().map_or(span, |fault| fault.at.max(span));
-    Plan {
-        seed,
-        group,
-        drift: (0.01, Duration::from_millis(2)),
-        delay: random.pick(&[
-            (20_000, 400_000),
-            (100_000, 2_000_000),
-            (500_000, 8_000_000),
-        ]),
-        nodes,
-        clients,
-        steps,
-        faults,
-        sentinels: Some(SentinelsPlan { count, lists }),
-        healed: last + Duration::from_secs(2),
-    }
+    let sentinels = SentinelsPlan { count, lists };
+    endpoint.plan(seed, random, span, faults, Some(sentinels))
 }
 
 struct Failovers<'a> {

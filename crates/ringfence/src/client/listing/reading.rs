@@ -16,12 +16,11 @@ use super::{ListedLock, UnreadableName};
 
 /// How many names one request inspects: a fraction of a millisecond of a server. If all of them had
 /// as many readers as a reply lists, the reply would still be within its limits.
-const NAMES_AT_ONCE: usize = 48;
+pub(super) const NAMES_AT_ONCE: usize = 48;
 
-/// Between two requests to several nodes there is a pause, so many times as long as a request took,
-/// and a request counts no more than this.
-const PAUSES: u32 = 3;
-const PAUSE_MAX: Duration = Duration::from_millis(20);
+/// Between two requests to several nodes there is a pause, as long as the request took but no longer
+/// than this.
+const PAUSE_MAX: Duration = Duration::from_millis(60);
 
 /// Which parts of a name were found: the lock, the semaphore, the latch.
 #[derive(Debug, Clone)]
@@ -148,8 +147,8 @@ impl Locks {
             }
             let asked = clock.now();
             let look = self.look_at(claims).await;
-            let took = clock.now().since(asked).min(PAUSE_MAX);
-            ready = clock.now() + PAUSES * took;
+            let answered = clock.now();
+            ready = answered + answered.since(asked).min(PAUSE_MAX);
             let shown = |at: usize| Name::to_string(&range[at]);
             let seen: Result<Vec<_>, _> = (0..range.len())
                 .map(|at| look.of_claim(at, shown(at)))
