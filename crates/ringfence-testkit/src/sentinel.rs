@@ -20,10 +20,12 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Periods of a Sentinel in milliseconds. Its own are made for networks and take several seconds
 /// per failover. A Sentinel that finds its own clock late trusts nothing for a while (TILT); on a
 /// busy machine that would happen all the time. Four publish periods must be longer than a failover:
-/// after that time a Sentinel that has not heard of it makes the new master a replica again.
+/// after that time a Sentinel that has not heard of it makes the new master a replica again. Five
+/// ping periods must be longer than a second: a Sentinel asks the replicas of a dead master for INFO
+/// every second, and promotes none whose last INFO is older than five ping periods.
 const PERIODS: [(&str, &str); 7] = [
     ("INFO-PERIOD", "200"),
-    ("PING-PERIOD", "100"),
+    ("PING-PERIOD", "300"),
     ("ASK-PERIOD", "100"),
     ("PUBLISH-PERIOD", "1000"),
     ("TILT-TRIGGER", "600000"),
