@@ -40,7 +40,7 @@ const fn on_servers(part: &'static str, before: &'static str) -> Runnable {
 }
 
 const RUN: &[Runnable] = &[
-    on_servers("cargo run --release -- run hello", ""),
+    on_servers("cargo run -- run hello", ""),
     on_servers("a minority may fail", ""),
     on_servers("ringfence init                                # once", ""),
     on_servers("--wait 5s job -- python3 work.py", ""),
@@ -246,7 +246,7 @@ fn localised(text: &str, servers: &[Server; 3], group: Option<&SentinelGroup>) -
         &format!("{a},{b},{c}"),
     )
     .replace("redis://a,redis://b,redis://c", &format!("{a},{b},{c}"))
-    .replace("cargo run --release -- ", "ringfence ")
+    .replace("cargo run -- ", "ringfence ")
     .replace("cargo install --locked --path crates/ringfence-cli", ":")
     .replace("cargo build --release", ":")
     .replace("target/release/ringfence", program())
