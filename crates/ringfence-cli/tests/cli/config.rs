@@ -7,7 +7,7 @@ use std::process::Command;
 use ringfence_testkit::{Flavor, Server};
 use serde_json::Value;
 
-use super::scene::{Finished, Scene, program};
+use super::scene::{Finished, Scene, in_own_mounts, program};
 
 /// The program with the user's config folder in the test's folder, and no nodes in its environment.
 fn ringfence(scene: &Scene, args: &[&str]) -> Command {
@@ -110,8 +110,8 @@ fn the_file_of_the_user_goes_before_that_of_the_system() {
     );
     let mut command = ringfence(&scene, &[]);
     // Another /etc, in a name space of this process only.
-    let mut inside = Command::new("unshare");
-    inside.args(["-rm", "sh", "-c"]);
+    let mut inside = in_own_mounts();
+    inside.args(["sh", "-c"]);
     inside.arg("mount --bind $DIR/etc /etc && exec $RF config");
     for (key, value) in command.get_envs() {
         match value {

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use super::person::Person;
-use super::scene::{Finished, Scene, program};
+use super::scene::{Finished, Scene, in_own_mounts, program};
 
 fn done(scene: &Scene, args: &[&str]) -> Finished {
     Finished::of(scene.ringfence(args))
@@ -316,9 +316,9 @@ fn without_a_majority_the_exit_code_of_status_says_so() {
 #[test]
 fn without_proc_a_command_is_not_started_and_the_reason_is_told() {
     let scene = Scene::embedded();
-    let mut command = std::process::Command::new("unshare");
+    let mut command = in_own_mounts();
     command
-        .args(["-rm", "sh", "-c"])
+        .args(["sh", "-c"])
         .arg("mount -t tmpfs none /proc && exec $RF run x -- touch $DIR/started")
         .env("RF", program())
         .env("DIR", scene.path(""))

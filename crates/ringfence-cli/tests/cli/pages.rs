@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use ringfence_testkit::{Flavor, SentinelGroup, Server};
 use rustix::process::geteuid;
 
-use super::scene::{Scene, program};
+use super::scene::{Scene, in_own_mounts, program};
 
 /// A block that is run.
 struct Runnable {
@@ -175,10 +175,11 @@ fn every_console_block_runs_or_says_why_not() {
 fn run(block: &Block, listed: &Runnable) {
     let mut shell = Command::new("bash");
     if listed.stage == Stage::Users {
-        let Some(alone) = in_own_mounts() else {
+        if !geteuid().is_root() {
             return eprintln!("NOT TESTED: {}: needs root", block.commands);
-        };
-        shell = alone;
+        }
+        shell = in_own_mounts();
+        shell.arg("bash");
     }
     let servers = [(); 3].map(|()| Server::start(Flavor::Redis));
     let group = (listed.stage == Stage::Sentinels).then(|| SentinelGroup::start(Flavor::Redis));
@@ -260,25 +261,6 @@ fn localised(text: &str, servers: &[Server; 3], group: Option<&SentinelGroup>) -
     .replace("redis-server --port", ": --port")
     // A test has no terminal to be asked at.
     .replace("ringfence break ", "ringfence break --yes ")
-}
-
-/// A shell whose mounts nobody else sees, if this process may have one.
-fn in_own_mounts() -> Option<Command> {
-    let alone = || {
-        let mut command = Command::new("unshare");
-        command.arg("--mount");
-        command
-    };
-    let may = geteuid().is_root()
-        && alone()
-            .arg("true")
-            .status()
-            .is_ok_and(|done| done.success());
-    may.then(|| {
-        let mut command = alone();
-        command.arg("bash");
-        command
-    })
 }
 
 /// `text` without what differs from run to run: numbers, units of time, and where lines are broken.

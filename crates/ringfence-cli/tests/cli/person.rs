@@ -37,6 +37,8 @@ impl Person {
             .env("RF", program())
             .env("DIR", scene.path(""))
             .env("PS1", "prompt> ")
+            // Without it, progress is not shown.
+            .env("TERM", "xterm")
             .env_remove("ENV")
             .env_remove("RINGFENCE_NAME")
             .stdin(copy())

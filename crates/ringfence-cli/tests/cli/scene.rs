@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use ringfence_testkit::{Flavor, Server, wait_until};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::{NamedTempFile, TempDir};
 
 /// Long enough for a busy machine. Only a failing test waits this long.
@@ -128,6 +128,17 @@ impl Scene {
         let stolen = Finished::of(self.ringfence(&["release", "x", "--token", &token]));
         assert_eq!(stolen.code(), 0, "{}", stolen.stderr());
     }
+}
+
+/// `unshare`, for a program whose mounts nobody else sees. An ordinary user needs a user name space
+/// for that, which root may not make in a chroot.
+pub(crate) fn in_own_mounts() -> Command {
+    let mut command = Command::new("unshare");
+    command.arg("--mount");
+    if !geteuid().is_root() {
+        command.arg("--map-root-user");
+    }
+    command
 }
 
 /// `program` with default handling of the signals that the tests use. An ignored signal stays

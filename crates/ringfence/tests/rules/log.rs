@@ -1,12 +1,17 @@
 //! Records what the library logs through `tracing`, so that a test can read it.
 
 use std::fmt::{self, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
+
+/// A subscriber that hears nothing. While there is only one in the process, `tracing` asks the thread
+/// that logs an event for the first time whether anybody wants that event, and remembers a no for all
+/// threads.
+static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Log::default()));
 
 /// Everything that was logged on this thread since [`Log::listen`].
 #[derive(Clone, Default)]
@@ -48,6 +53,7 @@ impl Log {
 
     /// Listens on this thread until the guard is dropped.
     pub(crate) fn listen() -> (Self, DefaultGuard) {
+        LazyLock::force(&ANOTHER);
         let log = Self::default();
         let guard = tracing::subscriber::set_default(log.clone());
         (log, guard)
