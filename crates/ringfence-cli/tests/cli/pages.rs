@@ -263,16 +263,21 @@ fn localised(text: &str, servers: &[Server; 3], group: Option<&SentinelGroup>) -
     .replace("ringfence break ", "ringfence break --yes ")
 }
 
-/// `text` without what differs from run to run: numbers, units of time, and where lines are broken.
+/// `text` without what differs from run to run: numbers, units of time, which of two clocks is ahead,
+/// and where lines are broken.
 fn timeless(text: &str) -> Vec<String> {
-    let words = text.split_whitespace().map(|word| {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = text.replace("ahead of", "behind");
+    let words = text.split(' ').map(|word| {
         let digits = |c: char| c.is_ascii_digit() || c == '.';
         let kept: String = word.chars().filter(|c| !digits(*c)).collect();
         match kept.as_str() {
             "s" | "ms" | "min" => "TIME".to_owned(),
-            "behind" => "ahead".to_owned(),
             _ => kept,
         }
     });
-    words.filter(|word| !word.is_empty()).collect()
+    let mut words: Vec<String> = words.filter(|word| !word.is_empty()).collect();
+    // "1 min 3 s" is one time.
+    words.dedup();
+    words
 }
