@@ -1,8 +1,8 @@
 //! `ringfence dashboard`: one page in the browser that shows nodes, locks and a time line.
 //!
 //! One collector reads the nodes for all viewers (`collector.rs`) and publishes snapshots
-//! (`snapshot.rs`, `rows.rs`, `seen.rs`, `cards.rs`) and a time line (`timeline.rs`). The rest is HTTP:
-//! `server.rs` accepts connections, `access.rs` refuses what does not belong here, `routes.rs`
+//! (`snapshot.rs`, `rows.rs`, `seen.rs`, `cards.rs`) and a time line (`timeline.rs`). The rest is
+//! HTTP: `server.rs` accepts connections, `access.rs` refuses what does not belong here, `routes.rs`
 //! answers. The page is in `assets/`, and inside the program.
 
 mod access;

@@ -284,8 +284,8 @@ impl Listing {
     /// The names of which the next portions show something new, and what was found of them. If there
     /// are many, those that do not fill a request wait for the next step.
     async fn find(&mut self) -> Result<Vec<(Parts, Name)>, ListError> {
-        let mut changed = std::mem::take(&mut self.unread);
         let found = self.search.next_portions().await?;
+        let mut changed = std::mem::take(&mut self.unread);
         let keys = found.into_iter().flat_map(|found| found.portion.names);
         for key in keys {
             let Some(UserName { given, name }) = self.search.locks().name_of_user(&key) else {
