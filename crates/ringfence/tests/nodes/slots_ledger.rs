@@ -73,8 +73,8 @@ fn any_ask() -> impl Strategy<Value = Ask> {
             .prop_map(|(slot, shown)| What::Acquire(slot, shown)),
         6 => release,
         2 => proptest::collection::vec(0..TICKETS, 0..5).prop_map(What::Refresh),
-        1 => slot.clone().prop_map(What::Extend),
-        1 => slot.clone().prop_map(What::Restore),
+        2 => slot.clone().prop_map(What::Extend),
+        2 => slot.clone().prop_map(What::Restore),
         2 => (slot.clone(), prop_oneof![Just(0u64), Just(1), Just(100_000)])
             .prop_map(|(slot, below)| What::Break(slot, below)),
         1 => Just(What::Inspect),

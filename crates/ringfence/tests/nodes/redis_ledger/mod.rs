@@ -41,7 +41,8 @@ use compare::messages_of;
 
 use sameness::{comparable, same_entry, same_leases};
 use steps::{
-    Ask, Pick, Shown, Step, What, any_ask, any_step, any_step_of_a_hand_over, any_step_with_queue,
+    Ask, Pick, Shown, Step, What, any_ask, any_step, any_step_of_a_break, any_step_of_a_hand_over,
+    any_step_with_queue,
 };
 
 use crate::redis_node::call;
@@ -91,12 +92,12 @@ pub(crate) fn play_on<S: std::fmt::Debug>(
     seen: &[&'static str],
 ) {
     let bench = std::cell::RefCell::new(bench);
-    let mut runner = TestRunner::new(Config {
+    let config = Config {
         cases,
         failure_persistence: None,
         max_shrink_iters: Config::default().max_shrink_iters.min(200),
         ..Config::default()
-    });
+    };
     let once = |steps: &[S]| {
         let mut bench = bench.borrow_mut();
         for name in names {
@@ -113,6 +114,8 @@ pub(crate) fn play_on<S: std::fmt::Debug>(
     // that disagrees with the ledger disagrees again.
     // Some things are rare: then the histories go on, up to a limit.
     for _ in 0..ROUNDS_MAX {
+        // A runner counts its cases over all its runs, so each round has a new one.
+        let mut runner = TestRunner::new(config.clone());
         let outcome = runner.run(histories, |steps| once(&steps).or_else(|_| once(&steps)));
         if let Err(error) = outcome {
             panic!("{error}");
@@ -134,6 +137,7 @@ fn lua_agrees_with_the_ledger(flavor: Flavor) {
         proptest::collection::vec(any_step(), 1..40),
         proptest::collection::vec(any_step_with_queue(), 1..40),
         proptest::collection::vec(any_step_of_a_hand_over(), 1..40),
+        proptest::collection::vec(any_step_of_a_break(), 1..20),
     ];
     let seen = [
         "granted",
@@ -152,7 +156,7 @@ fn lua_agrees_with_the_ledger(flavor: Flavor) {
         "fast path: released to one",
         "fast path: released to two",
     ];
-    play(flavor, 400, &histories, &NAMES, Bench::take, &seen);
+    play(flavor, 500, &histories, &NAMES, Bench::take, &seen);
 }
 
 #[test]

@@ -253,3 +253,29 @@ pub(super) fn any_step_of_a_hand_over() -> impl Strategy<Value = Step> {
         2 => (1..20u64).prop_map(|ms| Step::Wait { ms }),
     ]
 }
+
+/// A step in which holders of one name lose it to an operator, and ask for it afterwards.
+pub(super) fn any_step_of_a_break() -> impl Strategy<Value = Step> {
+    let only = proptest::option::weighted(0.2, 0..2u8);
+    let broken = (any::<bool>(), only, prop_oneof![Just(20u64), Just(60_000)])
+        .prop_map(|(foreign, only, keep_ms)| What::Break(0, foreign, only, keep_ms));
+    let what = prop_oneof![
+        3 => Just(What::Acquire(None)),
+        2 => broken,
+        2 => Just(What::Extend),
+        2 => Just(What::Restore),
+        1 => Just(What::Inspect),
+    ];
+    let ballot = prop_oneof![4 => Just(Pick::Clock(0)), 1 => Just(Pick::Seat(0, 0))];
+    let ask = (0..2u8, what, ballot).prop_map(|(holder, what, ballot)| {
+        Step::Ask(Ask {
+            holder,
+            names: vec![0],
+            what,
+            ballot,
+            ttl_ms: 500,
+            latest: None,
+        })
+    });
+    prop_oneof![12 => ask, 1 => (1..30u64).prop_map(|ms| Step::Wait { ms })]
+}
