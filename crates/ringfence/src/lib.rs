@@ -140,14 +140,14 @@ pub use node::redis::fuzz_inputs as fuzz;
 
 #[cfg(feature = "client")]
 pub use client::{
-    AcquireError, Arrival, BreakError, BreakRequest, Broken, Builder, ConfigError, ConnectError,
-    Election, ExtendError, Guard, Held, HeldExt, HeldFuture, HoldError, HolderInspection,
-    HolderKind, InitError, Initialised, InspectError, Inspection, Latch, LatchError,
-    LatchInspection, Leader, LeaderChange, Leadership, ListError, ListStep, ListedBreak,
-    ListedLock, Listing, Lock, LockList, Locks, NameInspection, NodeInspection, NodeSearch,
-    NodeStatus, NodeVote, Observer, Owner, PARTIES_MAX, PERMITS_MAX, PlainGuard, PlainLock,
-    ReadGuard, Receipt, ReceiptError, ReleaseError, ReleaseReceiptError, RwLock, Semaphore,
-    SemaphoreGuard, SemaphoreInspection, UnreadableName, Votes, WaiterInspection,
+    AcquireError, Arrival, BreakError, BreakRequest, Broken, Builder, ChangedNames, ConfigError,
+    ConnectError, Election, ExtendError, Guard, Held, HeldExt, HeldFuture, HoldError,
+    HolderInspection, HolderKind, InitError, Initialised, InspectError, Inspection, Latch,
+    LatchError, LatchInspection, Leader, LeaderChange, Leadership, ListError, ListStep,
+    ListedBreak, ListedLock, Listing, Lock, LockList, Locks, NameInspection, NodeInspection,
+    NodeSearch, NodeStatus, NodeVote, Observer, Owner, PARTIES_MAX, PERMITS_MAX, PlainGuard,
+    PlainLock, ReadGuard, Receipt, ReceiptError, ReleaseError, ReleaseReceiptError, RwLock,
+    Semaphore, SemaphoreGuard, SemaphoreInspection, UnreadableName, Votes, WaiterInspection,
 };
 #[cfg(feature = "client")]
 pub use observation::{

@@ -1,18 +1,19 @@
 //! Reads the nodes for all viewers, and publishes what it saw. Nothing is written to the nodes.
 //!
 //! Four loops run beside each other, so that a node that hangs delays only what needs it: the state
-//! of the nodes, the list of locks, the locks that the list is slow to read again, and the slow facts
-//! (memory, Sentinels).
+//! of the nodes, the list of locks, single locks that the list is slow to find or to read again, and
+//! the slow facts (memory, Sentinels).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ringfence::clock::{Clock, Timestamp};
-use ringfence::{ListError, Locks, NodeStatus};
+use ringfence::{ChangedNames, ListError, Locks, NodeStatus};
 use tokio::sync::watch;
 
 use super::cards::{self, ExaminedParts};
+use super::new_names::NewNames;
 use super::pace;
 use super::refresh::{self, ReadTimes};
 use super::rows::{LockRow, RowKey};
@@ -66,6 +67,8 @@ impl Published {
 /// See the module.
 pub(super) struct ClusterCollector {
     locks: Locks,
+    /// Names that the nodes tell of, before the list finds them.
+    changed: ChangedNames,
     /// The URLs of the nodes, for examinations.
     urls: String,
     snapshots: watch::Sender<Arc<ClusterSnapshot>>,
@@ -85,6 +88,7 @@ impl ClusterCollector {
             moments: Moments::begin(),
         };
         let collector = Self {
+            changed: locks.changed_names(),
             locks,
             urls: urls.to_owned(),
             snapshots,
@@ -147,9 +151,8 @@ impl ClusterCollector {
                     self.snapshots.borrow().rows.len()
                 }
             };
-            self.clock()
-                .sleep_until(began + pace::search_interval(rows))
-                .await;
+            let interval = pace::search_interval(rows, self.changed.covers_all());
+            self.clock().sleep_until(began + interval).await;
         }
     }
 
@@ -177,7 +180,7 @@ impl ClusterCollector {
                 .saw_round(round.began_ms, ended_ms, &round.unread);
             let count = round.rows.len();
             self.publish(|snapshot| {
-                let rows = newest(&snapshot.rows, round.rows);
+                let rows = newest(&snapshot.rows, round.rows, round.began_ms);
                 snapshot.rows = steady(&snapshot.rows, rows);
                 snapshot.list = ListState {
                     began_ms: Some(round.began_ms),
@@ -190,20 +193,26 @@ impl ClusterCollector {
         }
     }
 
-    /// Reads the locks that the search has not read for too long.
+    /// Reads the locks that the search has not found yet, and those that it has not read for too long.
     async fn refresh_locks(&self) {
+        let mut new_names = NewNames::default();
         loop {
             let list = Arc::clone(&self.snapshots.borrow());
             let now_ms = self.published.moments.now_ms();
-            let due = self.read_times().due(&list.rows, now_ms);
-            let pause = match due {
-                None => NODES_EVERY / 4,
-                Some(name) => {
-                    self.refresh(&name).await;
-                    pace::pause_of_a_read()
-                }
-            };
-            self.clock().sleep_until(self.clock().now() + pause).await;
+            new_names.note(self.changed.take(), &list.rows, now_ms);
+            let new = new_names.due(&list.rows, now_ms);
+            let due = new.or_else(|| self.read_times().due(&list.rows, now_ms));
+            if let Some(name) = due {
+                self.refresh(&name).await;
+                let pause = pace::pause_of_a_read();
+                self.clock().sleep_until(self.clock().now() + pause).await;
+                continue;
+            }
+            let pause = self.clock().now() + NODES_EVERY / 4;
+            tokio::select! {
+                names = self.changed.next() => new_names.note(names, &list.rows, now_ms),
+                () = self.clock().sleep_until(pause) => {}
+            }
         }
     }
 
@@ -217,6 +226,7 @@ impl ClusterCollector {
         };
         let rows = SeenName::inspected(&seen, at_ms).rows();
         self.published.timeline().saw_rows(&rows);
+        self.read_times().note(&rows);
         self.publish(|snapshot| {
             let rows = steady(&snapshot.rows, rows);
             refresh::replace(&mut snapshot.rows, name, rows);
@@ -259,15 +269,20 @@ impl ClusterCollector {
     }
 }
 
-/// The rows of a round. A row that was read directly since then is newer than that of the round.
+/// The rows of a round that began at `began_ms`. What was read directly since then is newer than the
+/// round.
 fn newest(
     shown: &BTreeMap<RowKey, Arc<LockRow>>,
-    round: BTreeMap<RowKey, LockRow>,
+    mut round: BTreeMap<RowKey, LockRow>,
+    began_ms: u64,
 ) -> impl Iterator<Item = LockRow> {
-    round.into_iter().map(|(key, row)| match shown.get(&key) {
-        Some(newer) if newer.seen_ms > row.seen_ms => LockRow::clone(newer),
-        _ => row,
-    })
+    for (key, row) in shown {
+        let found_ms = round.get(key).map_or(began_ms, |found| found.seen_ms);
+        if row.seen_ms > found_ms {
+            round.insert(key.clone(), LockRow::clone(row));
+        }
+    }
+    round.into_values()
 }
 
 /// The new rows by their keys. A row that shows what it showed `before` is the same row, so that

@@ -12,6 +12,7 @@ mod collector;
 mod direct;
 mod events;
 mod metrics_page;
+mod new_names;
 mod pace;
 mod pages;
 mod refresh;

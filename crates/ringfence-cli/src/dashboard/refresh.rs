@@ -50,7 +50,7 @@ fn keys_of(name: &str) -> [RowKey; 3] {
     })
 }
 
-fn is_listed(list: &BTreeMap<RowKey, Arc<LockRow>>, name: &str) -> bool {
+pub(super) fn is_listed(list: &BTreeMap<RowKey, Arc<LockRow>>, name: &str) -> bool {
     keys_of(name).iter().any(|key| list.contains_key(key))
 }
 

@@ -200,7 +200,7 @@ impl Locks {
 
     /// The name that a user of this client gives to the lock, semaphore or latch at `key`. `None`
     /// if it does not begin with the prefix of this client.
-    fn name_of_user(&self, key: &Name) -> Option<UserName> {
+    pub(super) fn name_of_user(&self, key: &Name) -> Option<UserName> {
         let prefix = &*self.shared.settings.prefix;
         let given = key.given().strip_prefix(prefix)?.to_owned();
         let name = Name::new(prefix, &given).ok()?;
@@ -209,8 +209,8 @@ impl Locks {
 }
 
 /// A name as the user of a client gives it, and with the prefix of the client.
-struct UserName {
-    given: String,
+pub(super) struct UserName {
+    pub(super) given: String,
     name: Name,
 }
 

@@ -2,6 +2,7 @@
 
 mod breaking;
 mod builder;
+mod changes;
 mod config_error;
 mod duplicate_nodes;
 mod election;
@@ -40,6 +41,7 @@ use crate::runtime::ClientRuntime;
 
 pub use breaking::{BreakError, BreakRequest, Broken};
 pub use builder::Builder;
+pub use changes::ChangedNames;
 pub use election::{Election, Leader, Leadership};
 pub use error::{
     AcquireError, ConfigError, ConnectError, ExtendError, HoldError, InitError, InspectError,

@@ -16,7 +16,7 @@ pub mod redis;
 pub mod sqlite;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 #[cfg(feature = "client")]
 pub use clock::NodeClock;
@@ -63,6 +63,12 @@ pub trait Node: Send + Sync + fmt::Debug + 'static {
     /// wake may be lost or arrive twice: waiters also retry by themselves.
     fn listen(&self, client: &str, to: Arc<dyn Hear>);
 
+    /// Tells `to` which names any client writes, from now on and over every reconnect, for as long
+    /// as `to` exists. Only a hint for lists: a node may tell of some names or of none.
+    fn watch_changes(&self, to: Weak<dyn HearChange>) {
+        drop(to);
+    }
+
     /// Reads the node's facts without changing it. Used before the group's values are known.
     fn probe(&self, done: Completion<Facts>);
 
@@ -102,6 +108,15 @@ pub trait Node: Send + Sync + fmt::Debug + 'static {
 pub trait Hear: Send + Sync {
     /// Receives `wake`: it may be the turn of its ticket. Must not block.
     fn hear(&self, wake: Wake);
+}
+
+/// Receives the names that were written on one node.
+pub trait HearChange: Send + Sync {
+    /// Something of the lock, semaphore or latch at `key` was written. Must not block.
+    fn hear_change(&self, key: Name);
+
+    /// The node tells of all changes from now on, or not any more. Must not block.
+    fn hear_coverage(&self, covered: bool);
 }
 
 /// How far [`Node::init`] goes.

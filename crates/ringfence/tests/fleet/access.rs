@@ -113,6 +113,11 @@ async fn use_every_inspection(urls: &str, holders: &Locks) {
     permit.release().await.unwrap();
     let nodes = locks.nodes().await;
     assert!(nodes.iter().all(|node| node.facts.is_ok()), "{nodes:?}");
+    let changed = locks.changed_names();
+    wait_until_async("the nodes to tell of changes", SOON, async || {
+        changed.covers_all()
+    })
+    .await;
     locks.close().await;
     lacks_nothing(urls, Purpose::Look).await;
 }

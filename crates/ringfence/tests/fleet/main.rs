@@ -5,6 +5,7 @@ mod stage;
 
 mod access;
 mod births;
+mod changes;
 mod clocks;
 mod crashes;
 mod drops;

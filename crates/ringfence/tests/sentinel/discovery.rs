@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use ringfence::clock::Clock;
-use ringfence_testkit::{Certificates, Flavor, SentinelGroup};
+use ringfence_testkit::{Certificates, Flavor, SentinelGroup, wait_until_async};
 
 use crate::stage::*;
 
@@ -63,4 +63,29 @@ async fn a_group_votes_for_as_long_as_its_state_is_watched() {
             answered += 1;
         }
     }
+}
+
+#[tokio::test]
+async fn after_a_failover_the_new_master_tells_of_changes() {
+    let group = SentinelGroup::start(Flavor::Valkey);
+    let locks = new_client(&group.url()).await;
+    let changed = locks.changed_names();
+    wait_until_async("the master to tell of changes", PATIENCE, async || {
+        changed.covers_all()
+    })
+    .await;
+    let _guard = locks.mutex("before").lock().await.unwrap();
+    group.fail_over();
+    wait_until_async("the new master to tell of changes", PATIENCE, async || {
+        let clients = group.master().command(&["INFO", "clients"]);
+        clients.contains("tracking_clients:1") && changed.covers_all()
+    })
+    .await;
+    group
+        .master()
+        .command(&["SET", "ringfence:{after}:record:after", "1"]);
+    let told = async { while !changed.next().await.contains("after") {} };
+    tokio::time::timeout(PATIENCE, told)
+        .await
+        .expect("told of it");
 }

@@ -156,7 +156,7 @@ mutants! {
 
     /// A connection is closed if the server pushes more messages than wakes are possible.
     PushesWithoutEnd:
-        edit(ALLOWANCE, "charge",
+        edit(ALLOWANCE, "spend",
             "if self.used_until <= burst {",
             "if self.used_until <= burst || mutant!(PushesWithoutEnd) {");
 

@@ -5,7 +5,7 @@
 //! contains no `:`, and the name comes last: no two names or purposes share a key.
 
 use crate::ledger::SHARED;
-use crate::name::side_key_tag;
+use crate::name::{Name, side_key_tag};
 
 use super::handshake::born::{LOSSLESS, VERSION};
 
@@ -58,7 +58,7 @@ pub(super) const SCRIPT_CONSTANTS: [(&str, &str); 12] = [
 
 /// The pieces of the key for `purpose` of the lock at `key`. `tag` is the key's [`side_key_tag`].
 pub(super) fn side_key_parts<'a>(tag: &'a str, purpose: &'a str, key: &'a str) -> [&'a str; 6] {
-    ["ringfence:{", tag, "}:", purpose, ":", key]
+    [SIDE_KEYS, tag, "}:", purpose, ":", key]
 }
 
 /// The key of the record of the lock at `key`.
@@ -77,6 +77,21 @@ fn side_key(key: &str, purpose: &str) -> String {
     side_key_parts(&side_key_tag(key), purpose, key).concat()
 }
 
+/// The beginning of every side key.
+pub(super) const SIDE_KEYS: &str = "ringfence:{";
+
+/// The name of the lock, slot or latch that is held or queued for by a write of `key`. `None` if it
+/// says nothing of that, or another program uses the key.
+pub(super) fn changed_name(key: &str) -> Option<Name> {
+    let (_, rest) = key.strip_prefix(SIDE_KEYS)?.split_once("}:")?;
+    let (purpose, name) = rest.split_once(':')?;
+    match purpose {
+        RECORD | QUEUE => Name::of_key(name),
+        "slot" | "latch" => Name::of_key(key),
+        _ => None,
+    }
+}
+
 /// The channel on which `client` receives wakes.
 pub(super) fn wake_channel(client: &str) -> String {
     format!("{WAKE_CHANNEL}{client}")
@@ -88,7 +103,7 @@ mod tests {
     use redis::Cmd;
 
     use super::*;
-    use crate::name::{Name, hash_tag};
+    use crate::name::hash_tag;
     use crate::node::redis::command::{write_mark_key, write_record_key};
 
     /// Keys with every kind of brace, and with our own words and separators.
@@ -129,7 +144,39 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_write_tells_which_name_has_changed() {
+        let name = Name::new("", "a{b}c").unwrap();
+        for part in [name.clone(), name.slot(3), name.admission(), name.latch()] {
+            for purpose in [RECORD, QUEUE] {
+                let key = side_key(part.as_str(), purpose);
+                assert_eq!(changed_name(&key).as_ref(), Some(&part), "{key}");
+            }
+            for purpose in [QUEUE_ORDER, QUEUE_LEASES, READER_LEASES, BROKEN] {
+                assert_eq!(changed_name(&side_key(part.as_str(), purpose)), None);
+            }
+        }
+        for part in [name.slot(3), name.latch()] {
+            assert_eq!(changed_name(part.as_str()).as_ref(), Some(&part));
+        }
+        for other in [
+            "",
+            "ringfence:born",
+            "ringfence:{x",
+            "ringfence:{x}",
+            "ringfence:{x}:y",
+        ] {
+            assert_eq!(changed_name(other), None, "{other}");
+        }
+    }
+
     proptest! {
+        /// The server names any key that begins as ours do.
+        #[test]
+        fn a_key_of_another_program_is_no_problem(key in "ringfence:\\{[{}:a]{0,6}|\\PC{0,20}") {
+            changed_name(&key);
+        }
+
         /// A server hashes only the tag. A name with a tag, or without `}`, hashes to the same
         /// slot.
         #[test]

@@ -2,6 +2,7 @@
 //! The link handles the connection, in a task that all links of a client share.
 
 mod bundle;
+mod changes;
 mod command;
 mod detached;
 mod key;
@@ -66,6 +67,9 @@ pub struct RedisNode {
     tier: Arc<Mutex<Option<Tier>>>,
     /// The Sentinels that name the server, if its URL has any.
     sentinels: Option<Arc<Sentinels>>,
+    /// For connections beside that of the link.
+    dial: Arc<Dial>,
+    clock: Clock,
 }
 
 impl RedisNode {
@@ -161,10 +165,11 @@ impl RedisNode {
             told_unseen: AtomicBool::default(),
             replicas_seen: AtomicBool::default(),
         };
-        let listeners = Arc::new(WakeListeners::new(clock));
+        let listeners = Arc::new(WakeListeners::new(clock.clone()));
         let tier = Arc::default();
+        let dial = Arc::new(dial);
         let maker = SessionMaker {
-            dial,
+            dial: Arc::clone(&dial),
             handshake,
             listeners: Arc::clone(&listeners),
             tier: Arc::clone(&tier),
@@ -186,6 +191,8 @@ impl RedisNode {
             listeners,
             tier,
             sentinels,
+            dial,
+            clock,
         };
         PreparedNode {
             node: Box::new(node),

@@ -3,7 +3,7 @@
 //! caller wait.
 
 use std::future::Future;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -13,12 +13,13 @@ use crate::clock::Clock;
 use crate::group::Group;
 use crate::node::backlog::{Backlog, Urgency};
 use crate::node::{
-    Call, CallError, Completion, Confirmation, Facts, Hear, InitMode, Node, Tier, Trouble,
-    TroubleKind,
+    Call, CallError, Completion, Confirmation, Facts, Hear, HearChange, InitMode, Node, Tier,
+    Trouble, TroubleKind,
 };
 use crate::time::Timestamp;
 
 use super::RedisNode;
+use super::changes::ChangeWatch;
 
 /// The most calls in one batch, so that one batch does not occupy a server for long.
 pub(super) const BATCH_MAX: usize = 256;
@@ -41,6 +42,10 @@ impl Node for RedisNode {
     fn listen(&self, client: &str, to: Arc<dyn Hear>) {
         self.listeners.add(client, to);
         self.enqueue(Work::Listen);
+    }
+
+    fn watch_changes(&self, to: Weak<dyn HearChange>) {
+        ChangeWatch::start(self, to);
     }
 
     fn tier(&self) -> Option<Tier> {

@@ -21,7 +21,7 @@ const STEP: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(super) struct SessionMaker {
-    pub(super) dial: Dial,
+    pub(super) dial: Arc<Dial>,
     pub(super) handshake: Handshake,
     pub(super) listeners: Arc<WakeListeners>,
     /// What a crash of the server may cost, as the last handshake found it.

@@ -75,9 +75,11 @@ const fn useful(
 }
 
 /// Every command, in the order of the ACL lines.
-pub(crate) const COMMANDS: [CommandRight; 30] = [
+pub(crate) const COMMANDS: [CommandRight; 31] = [
     useful("+hello", Arguments::Plain(&["3"]), ALL),
     useful("+info", Arguments::Plain(&["server"]), ALL),
+    // To list new locks at once. It shows the names of all locks.
+    useful("+client|tracking", Arguments::Plain(&["ON"]), LOOK),
     needed("+time", Arguments::Plain(&[]), ALL),
     needed("+eval", Arguments::Plain(&["return 1", "0"]), LOCK_AND_INIT),
     needed("+evalsha", Arguments::Plain(&["0", "0"]), LOCK),

@@ -51,6 +51,18 @@ impl Allowed {
     }
 }
 
+/// Asks whether our user may run `CLIENT TRACKING`.
+pub(crate) fn tracking_question() -> Cmd {
+    let mut cmd = begin(EvalCommand::EvalRo);
+    ask(&mut cmd, &["CLIENT", "TRACKING", "ON"]);
+    cmd
+}
+
+/// Whether the server answered [`tracking_question`] with no.
+pub(crate) fn is_denied(answer: &Value) -> bool {
+    flags(answer).as_deref() == Some(&[false])
+}
+
 /// The rights that an examination of a server found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FoundRights {

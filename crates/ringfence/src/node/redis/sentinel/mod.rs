@@ -201,6 +201,14 @@ impl Sentinels {
         self.note_confirmation();
     }
 
+    /// The master that the link is connected to.
+    pub(super) fn session_master(&self) -> Option<MasterAddress> {
+        self.state()
+            .session
+            .as_ref()
+            .map(|(master, _)| master.clone())
+    }
+
     /// The last confirmation of the link's session.
     pub(super) fn confirmation(&self) -> Option<Confirmation> {
         *self.last_confirmation()

@@ -16,8 +16,8 @@ use crate::node::redis::key::WAKE_CHANNEL;
 /// The longest delay of a wake.
 const AFTER_MAX_MS: u64 = 3_600_000;
 
-/// What is done at a message.
-type Notice = Box<dyn Fn() + Send + Sync>;
+/// What else is done with a push.
+type Notice = Box<dyn Fn(&PushInfo) -> Result<(), Excess> + Send + Sync>;
 
 /// See the module.
 #[derive(Default)]
@@ -25,8 +25,7 @@ pub(crate) struct WakeListeners {
     list: Mutex<Vec<(String, Arc<dyn Hear>)>>,
     allowance: Mutex<Allowance>,
     clock: Clock,
-    /// Called at every message on this channel.
-    notice: Option<(&'static str, Notice)>,
+    notice: Option<Notice>,
 }
 
 impl WakeListeners {
@@ -43,9 +42,22 @@ impl WakeListeners {
         channel: &'static str,
         notice: impl Fn() + Send + Sync + 'static,
     ) -> Self {
+        Self::receiving(clock, move |push| {
+            if is_message_on(push, channel) {
+                notice();
+            }
+            Ok(())
+        })
+    }
+
+    /// Calls `notice` with every push. An error of it ends the connection.
+    pub(crate) fn receiving(
+        clock: Clock,
+        notice: impl Fn(&PushInfo) -> Result<(), Excess> + Send + Sync + 'static,
+    ) -> Self {
         Self {
             clock,
-            notice: Some((channel, Box::new(notice))),
+            notice: Some(Box::new(notice)),
             ..Self::default()
         }
     }
@@ -79,10 +91,8 @@ impl WakeListeners {
     pub(crate) fn receive(&self, push: &PushInfo, bytes: usize, calls: u32) -> Result<(), Excess> {
         let now = self.clock.now();
         self.allowance().charge(bytes, calls, now)?;
-        if let Some((channel, notice)) = &self.notice
-            && is_message_on(push, channel)
-        {
-            notice();
+        if let Some(notice) = &self.notice {
+            notice(push)?;
         }
         let Some((client, wake)) = wake(push) else {
             return Ok(());

@@ -1,0 +1,159 @@
+//! What a client learns of names that others write, on real servers.
+
+use std::collections::BTreeSet;
+
+use ringfence::{ChangedNames, Locks};
+use ringfence_testkit::{Flavor, Fleet, Server, wait_until_async};
+
+use super::rights;
+use crate::stage::*;
+
+/// How many connections are told of the changes of `server`.
+fn watchers(server: &Server) -> u32 {
+    let clients = server.command(&["INFO", "clients"]);
+    let mut lines = clients.lines();
+    let count = lines.find_map(|line| line.trim().strip_prefix("tracking_clients:"));
+    count.expect("a count").parse().expect("a number")
+}
+
+/// Waits until changes of all locks are told of, or not any more.
+#[track_caller]
+fn until_covered(changed: &ChangedNames, covered: bool) -> impl Future<Output = ()> {
+    wait_until_async("the nodes to tell of changes", PATIENCE, async move || {
+        changed.covers_all() == covered
+    })
+}
+
+/// Waits until the change of `name` was told of.
+async fn told(changed: &ChangedNames, name: &str) {
+    let told = async { while !changed.next().await.contains(name) {} };
+    let told = tokio::time::timeout(PATIENCE, told).await;
+    told.unwrap_or_else(|_| panic!("no change of {name} was told of"));
+}
+
+#[tokio::test]
+async fn a_client_is_told_of_the_names_that_others_write() {
+    for flavor in [Flavor::Redis, Flavor::Valkey] {
+        let fleet = Fleet::start_with(3, |_| Server::builder(flavor));
+        let others = client_of(&fleet).await;
+        let watching = builder(&fleet.urls()).prefix("of:");
+        let watching = watching.connect().await.unwrap();
+        let changed = watching.changed_names();
+        assert!(!changed.covers_all(), "before the servers were asked");
+        until_covered(&changed, true).await;
+        let _mutex = others.mutex("of:mutex").lock().await.unwrap();
+        let _foreign = others.mutex("other").lock().await.unwrap();
+        let _reader = others.rw_lock("of:{readers}").read().await.unwrap();
+        let _permit = others.semaphore("of:permits", 2).acquire().await.unwrap();
+        others.latch("of:latch", 2).arrive().await.unwrap();
+        let expected = ["latch", "mutex", "permits", "{readers}"].map(str::to_owned);
+        let mut seen = BTreeSet::new();
+        let all = async {
+            while seen.len() < expected.len() {
+                seen.extend(changed.next().await);
+            }
+        };
+        tokio::time::timeout(PATIENCE, all)
+            .await
+            .expect("all names");
+        assert_eq!(seen, BTreeSet::from(expected));
+    }
+}
+
+#[tokio::test]
+async fn changes_are_told_of_again_after_servers_were_restarted() {
+    let fleet = Fleet::start(3);
+    let locks = client_of(&fleet).await;
+    let changed = locks.changed_names();
+    until_covered(&changed, true).await;
+    // With two of three, a lock on the other two may be told of by one of them only.
+    fleet[0].kill();
+    told_of_a_lock(&locks, &changed, "with two").await;
+    fleet[1].kill();
+    until_covered(&changed, false).await;
+    fleet[0].restart();
+    fleet[1].restart();
+    until_covered(&changed, true).await;
+}
+
+/// Takes a lock, and waits until it was told of.
+async fn told_of_a_lock(locks: &Locks, changed: &ChangedNames, name: &str) {
+    let guard = locks.mutex(name).wait(PATIENCE).lock().await.unwrap();
+    told(changed, name).await;
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_with_too_many_changes_is_left_alone() {
+    let fleet = Fleet::start(1);
+    let locks = client_of(&fleet).await;
+    let changed = locks.changed_names();
+    until_covered(&changed, true).await;
+    assert_eq!(watchers(&fleet[0]), 1);
+    let script = "for i = 1, 3000 do redis.call('SET', 'ringfence:{x}:record:x' .. i, 1) end";
+    for _ in 0..2 {
+        fleet[0].command(&["EVAL", script, "0"]);
+    }
+    until_covered(&changed, false).await;
+    wait_until_async("the connection to end", PATIENCE, async || {
+        watchers(&fleet[0]) == 0
+    })
+    .await;
+    // Locks are not affected.
+    round(&locks, "a").await;
+    assert!(!changed.covers_all());
+}
+
+#[tokio::test]
+async fn a_user_who_may_only_look_is_told_of_changes() {
+    let server = Server::builder(Flavor::Redis)
+        .acl_file(&rights::users())
+        .start();
+    let orders = connect(&server.url_as("orders", "PASSWORD")).await;
+    let looking = builder(&server.url_as("watcher", "PASSWORD"));
+    let looking = looking.look_only().connect().await.unwrap();
+    let changed = looking.changed_names();
+    until_covered(&changed, true).await;
+    told_of_a_lock(&orders, &changed, "orders:1").await;
+}
+
+/// Every refused command would be an entry in the server's ACL LOG.
+#[tokio::test]
+async fn a_user_without_the_right_is_not_told_of_changes_and_tries_nothing() {
+    let users = rights::users().replace(" +client|tracking", "");
+    let server = Server::builder(Flavor::Redis).acl_file(&users).start();
+    let _orders = connect(&server.url_as("orders", "PASSWORD")).await;
+    let looking = builder(&server.url_as("watcher", "PASSWORD"));
+    let looking = looking.look_only().connect().await.unwrap();
+    // The question for the right is a script that runs nothing.
+    let questions = || {
+        let stats = server.command(&["INFO", "commandstats"]);
+        let calls = stats.split_once("cmdstat_eval_ro:calls=");
+        let calls = calls.and_then(|(_, rest)| rest.split_once(','));
+        calls.map_or(0, |(calls, _)| calls.parse::<u32>().unwrap())
+    };
+    let before = questions();
+    let changed = looking.changed_names();
+    wait_until_async("the question for the right", PATIENCE, async || {
+        questions() > before
+    })
+    .await;
+    drop(looking);
+    assert!(!changed.covers_all());
+    let stats = server.command(&["INFO", "commandstats"]);
+    assert!(!stats.contains("client|tracking"), "{stats}");
+}
+
+#[tokio::test]
+async fn nothing_is_told_of_after_the_names_were_dropped() {
+    let fleet = Fleet::start(1);
+    let locks = client_of(&fleet).await;
+    let changed = locks.changed_names();
+    until_covered(&changed, true).await;
+    drop(changed);
+    wait_until_async("the connection to end", PATIENCE, async || {
+        watchers(&fleet[0]) == 0
+    })
+    .await;
+    round(&locks, "a").await;
+}
