@@ -1,12 +1,13 @@
-//! One attempt: one ballot, proposed to all nodes at once. The module `requests` builds what it
-//! sends, and `remains` computes what a lost attempt must undo.
+//! One attempt: one ballot, proposed to all nodes at once. The module `remains` computes what it may
+//! have left on the nodes, and `slot_reports` reads what they report of a semaphore.
 
 mod remains;
-mod requests;
+mod slot_reports;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::{Answer, Ballot, Kind, Reply, Ticket};
+use crate::message::{Acquire, Answer, Ballot, Claim, Kind, Op, Reply, Request, Ticket};
 use crate::node::CallError;
 use crate::time::Timestamp;
 use crate::token::Token;
@@ -14,6 +15,8 @@ use crate::token::Token;
 use super::slots::{self, Asked, SlotReport};
 use super::vote::count_once;
 use super::{Discount, Drift, Vote, deadline, quorum};
+
+pub use remains::Target;
 
 /// One ballot, proposed to all nodes at once.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -181,20 +184,6 @@ impl Attempt {
         }
     }
 
-    /// The slot for the next attempt, if it is our turn.
-    pub(super) fn next_slot(&self) -> Option<u32> {
-        let nodes = self.nodes.iter();
-        let votes = nodes.filter_map(|node| Some((&node.vote, node.report.as_ref()?)));
-        slots::next(votes, self.nodes.len())
-    }
-
-    /// The largest number of permits that any client uses for the semaphore, as the nodes report
-    /// it.
-    pub fn most_permits(&self) -> Option<u64> {
-        let reports = self.nodes.iter().filter_map(|node| node.report.as_ref());
-        reports.map(|report| report.most).max()
-    }
-
     fn granted_slots(&self) -> impl Iterator<Item = u32> + Clone {
         let granted = self.nodes.iter().filter(|n| n.vote == Vote::Granted);
         granted.filter_map(|node| node.report.as_ref()?.slot)
@@ -257,6 +246,29 @@ impl Attempt {
     /// The claims' floor on every node that reported it.
     pub(super) fn floors(&self) -> impl Iterator<Item = Option<Ballot>> {
         self.nodes.iter().map(|node| node.floor)
+    }
+
+    /// The request for `claims`, with the lease that each node grants.
+    pub fn request(&self, claims: &Arc<[Claim]>, lease: Duration, label: &Arc<str>) -> Request {
+        let slot = match self.asked {
+            Some(Asked::Slot(slot)) => Some(slot),
+            Some(Asked::Any) | None => None,
+        };
+        let acquire = Acquire {
+            ballot: self.ballot,
+            ttl_ms: lease.as_millis() as u64,
+            label: Arc::clone(label),
+            ticket: self.ticket.clone(),
+            not_after_us: self.not_after_us,
+        };
+        Request {
+            claims: Arc::clone(claims),
+            token: self.token.clone(),
+            op: match self.inspects_only {
+                false => self.kind.acquire(slot, acquire),
+                true => Op::Inspect,
+            },
+        }
     }
 
     /// Takes the outcome of the call to `node`. `discount`: why its answers do not count.

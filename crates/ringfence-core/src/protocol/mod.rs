@@ -28,7 +28,7 @@ mod vote;
 pub use acquisition::{
     AcquireFailure, AcquireTerms, Acquisition, FailureKind, Next, QueueHint, majority_votes_in,
 };
-pub use attempt::{Attempt, AttemptVerdict, Loss};
+pub use attempt::{Attempt, AttemptVerdict, Loss, Target};
 pub use breaking::{BreakCall, BreakNext, BreakRound, BreakVerdict};
 pub use cluster::{Choice, ClockEvent, Cluster, Confirmation};
 pub use confirmation::{
@@ -41,7 +41,7 @@ pub use hold::{
 };
 pub use latch::{LatchCall, LatchFailure, LatchFailureKind, LatchNext, LatchTerms};
 pub use latch_round::{LatchRound, LatchTally, Question};
-pub use release::{PendingRelease, ReleaseVerdict, Target};
+pub use release::{PendingRelease, ReleaseVerdict};
 pub use request::{GrantId, Queue, ReleaseRequests, inspect, refresh};
 pub use scan::Scan;
 pub use slots::Asked;

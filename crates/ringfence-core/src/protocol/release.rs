@@ -8,23 +8,12 @@ use crate::message::{Answer, ReleaseKind, Reply};
 use crate::node::CallError;
 use crate::time::Timestamp;
 
-use super::quorum;
 use super::vote::is_same_server;
+use super::{Discount, Target, quorum};
 
 /// The pause before a release is resent to a node, at first and at most.
 const RETRY_MIN: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(1);
-
-/// What a node may have of our lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Target {
-    /// Nothing.
-    Nothing,
-    /// Our token; the node confirmed it.
-    Holds,
-    /// Unknown: the acquire may still arrive.
-    Unknown,
-}
 
 /// A release in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -49,6 +38,8 @@ struct ReleaseNode {
     answer: Option<ReleaseAnswer>,
     /// The server that gave the answer.
     server: u64,
+    /// The node votes, so an answer without our token shows that the lock had ended.
+    votes: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -102,6 +93,7 @@ impl PendingRelease {
             maybe_applied: false,
             answer: None,
             server: 0,
+            votes: false,
         });
         Self {
             kind,
@@ -135,11 +127,13 @@ impl PendingRelease {
         Some((node, fate_unknown))
     }
 
-    /// Takes the outcome of the call to `node`.
+    /// Takes the outcome of the call to `node`. `discount`: why its vote does not count. A node that
+    /// may have lost the lock, such as a new master, does not show that the lock had ended.
     pub fn handle_reply(
         &mut self,
         node: usize,
         outcome: &Result<Reply, CallError>,
+        discount: Option<Discount>,
         now: Timestamp,
     ) {
         let until = self.retry_until(self.nodes[node].target);
@@ -168,7 +162,10 @@ impl PendingRelease {
                     _ => ReleaseAnswer::Gone,
                 };
                 // A repeated request that finds nothing does not change the first answer.
-                state.answer.get_or_insert(answer);
+                if state.answer.is_none() {
+                    state.answer = Some(answer);
+                    state.votes = matches!(discount, None | Some(Discount::Outdated));
+                }
                 state.server = server;
                 state.progress = Progress::Over;
             }
@@ -245,9 +242,8 @@ impl PendingRelease {
         }
         let quorum = quorum(self.nodes.len());
         let count = |wanted: ReleaseAnswer| {
-            self.nodes
-                .iter()
-                .filter(|s| s.answer == Some(wanted))
+            let same = self.nodes.iter().filter(|s| s.answer == Some(wanted));
+            same.filter(|s| s.votes || wanted == ReleaseAnswer::Released)
                 .count()
         };
         let (released, gone, taken) = (
@@ -264,7 +260,7 @@ impl PendingRelease {
                 || state.tries > 1
                 || (state.tries == 1 && matches!(state.progress, Progress::Due { .. }))
         };
-        let answered = released + gone + taken + count(ReleaseAnswer::Unclear);
+        let answered = self.nodes.iter().filter(|s| s.answer.is_some()).count();
         // As for every proof of loss: so many nodes must lack our token that no majority can have
         // held it. A node without a clear answer may have held it.
         let proved = self.nodes.len() - (gone + taken) < quorum;
@@ -334,9 +330,9 @@ mod tests {
     #[test]
     fn a_node_that_could_not_be_reached_may_have_held_the_lock() {
         let mut release = sent();
-        release.handle_reply(0, &replied(Answer::Released), T0);
-        release.handle_reply(1, &replied(Answer::Gone), T0);
-        release.handle_reply(2, &Err(CallError::NotSent(trouble())), T0);
+        release.handle_reply(0, &replied(Answer::Released), None, T0);
+        release.handle_reply(1, &replied(Answer::Gone), None, T0);
+        release.handle_reply(2, &Err(CallError::NotSent(trouble())), None, T0);
         assert_eq!(release.verdict(), Some(ReleaseVerdict::Unconfirmed));
     }
 
@@ -344,22 +340,49 @@ mod tests {
     fn a_key_gone_after_a_lost_reply_may_be_our_own_release() {
         let mut release = sent();
         for node in 0..3 {
-            release.handle_reply(node, &Err(CallError::Unknown(trouble())), T0);
+            release.handle_reply(node, &Err(CallError::Unknown(trouble())), None, T0);
         }
         let later = T0 + SECOND;
         while release.poll_send(later).is_some() {}
-        release.handle_reply(0, &replied(Answer::Gone), later);
-        release.handle_reply(1, &replied(Answer::Held(Holder::default())), later);
-        release.handle_reply(2, &replied(Answer::Gone), later);
+        release.handle_reply(0, &replied(Answer::Gone), None, later);
+        release.handle_reply(1, &replied(Answer::Held(Holder::default())), None, later);
+        release.handle_reply(2, &replied(Answer::Gone), None, later);
         assert_eq!(release.verdict(), Some(ReleaseVerdict::Unconfirmed));
+    }
+
+    /// The only node is a new master that has not got our lock from the former one.
+    #[test]
+    fn a_new_master_without_the_token_is_no_proof_of_loss() {
+        for answer in [Answer::Gone, Answer::Held(Holder::default())] {
+            let targets = vec![Target::Holds];
+            let until = T0 + SECOND * 10;
+            let mut release = PendingRelease::new(ReleaseKind::Final, targets, T0, until, SECOND);
+            while release.poll_send(T0).is_some() {}
+            let left = Discount::Quarantined { left: SECOND };
+            release.handle_reply(0, &replied(answer), Some(left), T0);
+            assert_eq!(release.verdict(), Some(ReleaseVerdict::Unconfirmed));
+            assert!(release.is_settled());
+        }
+    }
+
+    /// It was restored there.
+    #[test]
+    fn a_new_master_confirms_the_release_of_what_it_has() {
+        let targets = vec![Target::Holds];
+        let until = T0 + SECOND * 10;
+        let mut release = PendingRelease::new(ReleaseKind::Final, targets, T0, until, SECOND);
+        while release.poll_send(T0).is_some() {}
+        let left = Discount::Quarantined { left: SECOND };
+        release.handle_reply(0, &replied(Answer::Released), Some(left), T0);
+        assert_eq!(release.verdict(), Some(ReleaseVerdict::Released));
     }
 
     #[test]
     fn a_majority_without_the_token_is_proof_of_loss() {
         let mut release = sent();
-        release.handle_reply(0, &replied(Answer::Released), T0);
-        release.handle_reply(1, &replied(Answer::Gone), T0);
-        release.handle_reply(2, &replied(Answer::Held(Holder::default())), T0);
+        release.handle_reply(0, &replied(Answer::Released), None, T0);
+        release.handle_reply(1, &replied(Answer::Gone), None, T0);
+        release.handle_reply(2, &replied(Answer::Held(Holder::default())), None, T0);
         assert_eq!(release.verdict(), Some(ReleaseVerdict::Taken));
     }
 }

@@ -197,10 +197,10 @@ impl RoundMachine for PendingRelease {
         &mut self,
         node: usize,
         outcome: Result<Reply, CallError>,
-        _discount: Option<Discount>,
+        discount: Option<Discount>,
         now: Timestamp,
     ) {
-        Self::handle_reply(self, node, &outcome, now);
+        Self::handle_reply(self, node, &outcome, discount, now);
     }
 
     /// Marks no node as not answering: no caller waits for it, and the release is resent.

@@ -91,7 +91,7 @@ async fn a_server_with_too_many_changes_is_left_alone() {
     until_covered(&changed, true).await;
     assert_eq!(watchers(&fleet[0]), 1);
     let script = "for i = 1, 3000 do redis.call('SET', 'ringfence:{x}:record:x' .. i, 1) end";
-    for _ in 0..2 {
+    for _ in 0..4 {
         fleet[0].command(&["EVAL", script, "0"]);
     }
     until_covered(&changed, false).await;

@@ -148,6 +148,21 @@ async fn a_master_that_was_stopped_grants_nothing_when_it_is_back_and_newcomers_
     stopped.pause();
     drop(first);
     group.wait_for_new_master(stopped.port());
+    // Until then the former master may grant: the client knows no other, and the new one grants
+    // nothing for longer than such a lock lasts.
+    wait_until_async(
+        "the client to follow to the new master",
+        PATIENCE,
+        async || {
+            let nodes = other.nodes().await;
+            let facts = nodes[0].facts.as_ref();
+            facts.is_ok_and(|facts| {
+                let server = group.master().command(&["INFO", "server"]);
+                server.contains(&format!("run_id:{}", facts.run_id))
+            })
+        },
+    )
+    .await;
     stopped.resume();
     let second = other
         .mutex("job")

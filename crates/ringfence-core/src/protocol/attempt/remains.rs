@@ -1,8 +1,10 @@
 //! What an attempt may have left on the nodes, and so what an undo or release must clean up.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::{Asked, Target, Vote};
+use crate::message::{Claim, Slots};
+use crate::protocol::{Asked, GrantId, Vote};
 use crate::time::Timestamp;
 
 use super::{Attempt, AttemptNode};
@@ -12,7 +14,34 @@ use super::{Attempt, AttemptNode};
 const ANSWER_WAIT_MIN: Duration = Duration::from_millis(2);
 const ANSWER_WAIT_MAX: Duration = Duration::from_millis(20);
 
+/// What a node may have of our lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// Nothing.
+    Nothing,
+    /// Our token; the node confirmed it.
+    Holds,
+    /// Unknown: the acquire may still arrive.
+    Unknown,
+}
+
 impl Attempt {
+    /// The identity of what this attempt may have left on the nodes.
+    pub fn grant_id(&self, claims: &Arc<[Claim]>) -> GrantId {
+        let slots = self.asked.map(|asked| match asked {
+            Asked::Any => Slots::All,
+            Asked::Slot(slot) => Slots::Only(slot),
+        });
+        GrantId {
+            claims: Arc::clone(claims),
+            token: self.token.clone(),
+            ballot: self.ballot,
+            kind: self.kind,
+            ticket: self.ticket.clone().map(Box::new),
+            slots: slots.map(|slots| Box::new((Arc::clone(claims), slots))),
+        }
+    }
+
     /// Where this attempt may have left its ticket: on nodes that answered, and on nodes that it
     /// may have reached.
     pub fn remaining_tickets(&self) -> Vec<Target> {
@@ -66,25 +95,5 @@ impl Attempt {
             };
             (target, &node.vote)
         })
-    }
-
-    /// What the nodes have beside the slot that was won: a surplus slot, or the ticket where no
-    /// slot was granted. For nodes that have not answered it is [`Target::Unknown`].
-    pub fn surplus_slots(&self) -> Vec<Target> {
-        let (won, named) = (self.slot(), self.asked != Some(Asked::Any));
-        let waits = self.ticket.is_some();
-        let remains = self.remains().into_iter().zip(&self.nodes);
-        let stray = |(target, node): (Target, &AttemptNode)| match (&node.report, target) {
-            (Some(report), Target::Holds) if report.slot == won => Target::Nothing,
-            // A ticket that is no longer needed would block the waiters behind it.
-            (Some(_), Target::Nothing) if waits => Target::Holds,
-            // A node never replaces a slot that was asked for, so there is no surplus slot.
-            (_, Target::Unknown) if named => match waits {
-                true => Target::Holds,
-                false => Target::Nothing,
-            },
-            (_, target) => target,
-        };
-        remains.map(stray).collect()
     }
 }

@@ -187,6 +187,11 @@ impl Hold {
         }
     }
 
+    /// A node answered the attempt that won the lock, after the verdict.
+    pub fn handle_acquired(&mut self, attempt: &Attempt) {
+        self.tally.record_acquire(attempt);
+    }
+
     /// How the hold is maintained.
     #[inline]
     pub fn policy(&self) -> &Arc<HoldPolicy> {

@@ -2,18 +2,13 @@
 
 use crate::message::Reply;
 use crate::node::CallError;
-use crate::protocol::{Attempt, Cluster, Discount, ExtensionVerdict, Vote};
+use crate::protocol::{Cluster, Discount, ExtensionVerdict, Vote};
 use crate::time::Timestamp;
 
 use super::round::{Round, Rounds};
 use super::{ClockReading, Hold, HoldAction, Lost, RoundId, Transmit};
 
 impl Hold {
-    /// A node answered the attempt that won the lock, after the verdict.
-    pub fn handle_acquired(&mut self, attempt: &Attempt) {
-        self.tally.record_acquire(attempt);
-    }
-
     /// Takes the outcome of the call to `node` in `round`. `discount`: why its answers do not
     /// count.
     pub fn handle_reply(

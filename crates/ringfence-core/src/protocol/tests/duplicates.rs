@@ -189,7 +189,7 @@ fn a_release_counts_every_server_once() {
             PendingRelease::new(ReleaseKind::Final, targets, at(0), until, CALL_TIMEOUT);
         while release.poll_send(at(0)).is_some() {}
         for (node, answer) in said.into_iter().enumerate() {
-            release.handle_reply(node, &from(servers[node], answer), at(1));
+            release.handle_reply(node, &from(servers[node], answer), None, at(1));
         }
         release.verdict()
     };
@@ -217,10 +217,10 @@ fn a_release_that_one_server_confirms_through_its_second_node_counts() {
         CALL_TIMEOUT,
     );
     while release.poll_send(at(0)).is_some() {}
-    release.handle_reply(0, &from(SERVER_A, Answer::Gone), at(1));
-    release.handle_reply(2, &from(SERVER_C, Answer::Released), at(1));
+    release.handle_reply(0, &from(SERVER_A, Answer::Gone), None, at(1));
+    release.handle_reply(2, &from(SERVER_C, Answer::Released), None, at(1));
     assert_eq!(release.verdict(), None);
-    release.handle_reply(1, &from(SERVER_A, Answer::Released), at(1));
+    release.handle_reply(1, &from(SERVER_A, Answer::Released), None, at(1));
     assert_eq!(release.verdict(), Some(ReleaseVerdict::Released));
 }
 

@@ -46,7 +46,7 @@ fn undo_all(
             keep_ms: None,
         });
         let outcome = servers[node].ask(now, attempt.token(), op);
-        machine.handle_reply(node, &outcome, now);
+        machine.handle_reply(node, &outcome, None, now);
         told.push((node, outcome.unwrap().answer));
     }
     assert!(machine.is_settled());

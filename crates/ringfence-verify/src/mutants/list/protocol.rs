@@ -216,6 +216,13 @@ mutants! {
             "let quorum = quorum(self.nodes.len());",
             "let quorum = quorum(self.nodes.len()) - usize::from(mutant!(ReleasedByFewer));");
 
+    /// A node that does not vote shows no loss at a release.
+    NonVoterShowsLoss:
+        edit(WITHDRAWAL, "handle_reply",
+            "state.votes = matches!(discount, None | Some(Discount::Outdated));",
+            "state.votes = matches!(discount, None | Some(Discount::Outdated))
+                 || mutant!(NonVoterShowsLoss);");
+
     /// A failed release is retried.
     WithdrawnOnce:
         edit(WITHDRAWAL, "retry_later",

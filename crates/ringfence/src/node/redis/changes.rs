@@ -29,11 +29,11 @@ use super::transport::wake_listeners::WakeListeners;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often the connection is checked, and whether someone still listens.
 const CHECK: Duration = Duration::from_secs(2);
-/// The pause after a lost connection.
-const PAUSE: Duration = Duration::from_secs(1);
-/// The pause after which a server is asked again whether our user may be told of changes.
+/// The pause after a connection that was lost, or could not be made.
+const LOST_PAUSE: Duration = Duration::from_secs(1);
+/// The pause after a server has denied our user the right, or has not answered the command.
 const DENIED_PAUSE: Duration = Duration::from_secs(30);
-/// The pause after a refused command, which may be an entry in the server's ACL LOG.
+/// The pause after a server has refused the command, which may be an entry in its ACL LOG.
 const REFUSED_PAUSE: Duration = Duration::from_secs(600);
 
 /// See the module.
@@ -52,16 +52,6 @@ struct Reports {
     allowance: Mutex<Allowance>,
     clock: Clock,
     to: Weak<dyn HearChange>,
-}
-
-/// Why a server reports no changes any more.
-enum End {
-    /// The connection was lost, or could not be made.
-    Lost,
-    /// Our user may not ask for reports.
-    Denied,
-    /// The server refused to report, or cannot.
-    Refused,
 }
 
 impl ChangeWatch {
@@ -90,13 +80,8 @@ impl ChangeWatch {
 
     async fn run(self) {
         while self.is_heard() {
-            let end = self.watch().await;
+            let pause = self.watch().await;
             self.tell(false);
-            let pause = match end {
-                End::Lost => PAUSE,
-                End::Denied => DENIED_PAUSE,
-                End::Refused => REFUSED_PAUSE,
-            };
             self.rest(pause).await;
         }
     }
@@ -110,46 +95,46 @@ impl ChangeWatch {
             if is_over || !self.is_heard() {
                 return;
             }
-            self.clock.sleep_until(now + PAUSE).await;
+            self.clock.sleep_until(now + LOST_PAUSE).await;
         }
     }
 
-    /// Watches over one connection until it ends.
-    async fn watch(&self) -> End {
+    /// Watches over one connection until it ends. Returns the pause before the next one.
+    async fn watch(&self) -> Duration {
         let connected = self.in_time(self.connect()).await;
         let Some(mut connection) = connected.flatten() else {
-            return End::Lost;
+            return LOST_PAUSE;
         };
         if !connection.has_pushes() {
-            return End::Refused;
+            return REFUSED_PAUSE;
         }
         match self.ask(&mut connection, rights::tracking_question()).await {
             Some(answer) if rights::is_denied(&answer) => return self.denied(),
             Some(_) => {}
-            None => return End::Lost,
+            None => return LOST_PAUSE,
         }
         let mut tracking = redis::cmd("CLIENT");
         tracking.arg("TRACKING").arg("ON").arg("BCAST");
         tracking.arg("PREFIX").arg(SIDE_KEYS);
         match self.ask(&mut connection, tracking).await {
             Some(Value::Okay) => self.tell(true),
-            Some(_) => return End::Refused,
-            None => return End::Lost,
+            Some(_) => return REFUSED_PAUSE,
+            None => return DENIED_PAUSE,
         }
         while self.is_heard() && self.leads_to_the_master(&connection) {
             let check = self.clock.now() + CHECK;
             tokio::select! {
                 // Without a question in flight, only the end of the connection is an answer.
-                _ = connection.answers() => return End::Lost,
+                _ = connection.answers() => return LOST_PAUSE,
                 () = self.clock.sleep_until(check) => {}
             }
             // A connection may be dead without having ended.
             let answer = self.ask(&mut connection, redis::cmd("TIME")).await;
             if answer.is_none() {
-                return End::Lost;
+                break;
             }
         }
-        End::Lost
+        LOST_PAUSE
     }
 
     async fn connect(&self) -> Option<Connection> {
@@ -169,14 +154,14 @@ impl ChangeWatch {
         answers.into_iter().next()
     }
 
-    fn denied(&self) -> End {
+    fn denied(&self) -> Duration {
         let node = &self.node;
         tracing::debug!(
             target: "ringfence",
             %node,
             "the server denies us `CLIENT TRACKING`; grant `+client|tracking` to see new locks at once"
         );
-        End::Denied
+        DENIED_PAUSE
     }
 
     /// Whether the connection leads to the master that the link is connected to.

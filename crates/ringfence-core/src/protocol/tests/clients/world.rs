@@ -145,7 +145,9 @@ impl World {
             .iter_mut()
             .find(|one| one.round == call.round);
         if let Some(release) = release {
-            release.machine.handle_reply(call.node, &outcome, self.now);
+            release
+                .machine
+                .handle_reply(call.node, &outcome, None, self.now);
         } else if let Some((round, attempt)) = &mut client.attempt
             && *round == call.round
         {
