@@ -27,6 +27,8 @@ pub(crate) const SOCKET: &str = "server.sock";
 
 const START_LIMIT: Duration = Duration::from_secs(20);
 const REPLY_LIMIT: Duration = Duration::from_secs(5);
+/// The same for a command that must succeed.
+const COMMAND_LIMIT: Duration = Duration::from_secs(30);
 const SYNC_LIMIT: Duration = Duration::from_secs(30);
 
 /// A real server with its own folder and its own loopback port. Dropping it ends the process and
@@ -159,16 +161,22 @@ impl Server {
     /// empty text, a list is one line per item.
     ///
     /// # Panics
-    /// If the server answers with an error, or not within five seconds.
+    /// If the server answers with an error, or not within thirty seconds: on a busy machine a
+    /// replica that loads its master's data answers late.
     #[track_caller]
     pub fn command(&self, command: &[&str]) -> String {
-        self.try_command(command)
+        self.answer(command, COMMAND_LIMIT)
             .unwrap_or_else(|error| panic!("{command:?} failed: {error}"))
     }
 
-    /// Like [`command`](Self::command), but returns an error of the server or the connection.
+    /// Like [`command`](Self::command), but returns an error of the server or the connection. A
+    /// server that hangs has five seconds to answer.
     pub fn try_command(&self, command: &[&str]) -> Result<String, String> {
-        match self.ask(command) {
+        self.answer(command, REPLY_LIMIT)
+    }
+
+    fn answer(&self, command: &[&str], limit: Duration) -> Result<String, String> {
+        match self.ask(command, limit) {
             Ok(Reply::Error(error)) => Err(error),
             Ok(reply) => Ok(reply.to_string()),
             Err(error) => Err(error.to_string()),
@@ -250,7 +258,7 @@ impl Server {
         let mut process = Process::spawn(&mut self.invocation());
         let patience = Patience::new(START_LIMIT);
         // An error does not count as an answer: a server that still loads its data is not ready.
-        while !matches!(self.ask(&["PING"]), Ok(Reply::Text(_))) {
+        while !matches!(self.ask(&["PING"], REPLY_LIMIT), Ok(Reply::Text(_))) {
             if process.has_ended() || patience.is_over() {
                 return Err(self.log());
             }
@@ -279,10 +287,10 @@ impl Server {
         command
     }
 
-    fn ask(&self, command: &[&str]) -> io::Result<Reply> {
+    fn ask(&self, command: &[&str], limit: Duration) -> io::Result<Reply> {
         let mut stream = UnixStream::connect(self.socket())?;
-        stream.set_read_timeout(Some(REPLY_LIMIT))?;
-        stream.set_write_timeout(Some(REPLY_LIMIT))?;
+        stream.set_read_timeout(Some(limit))?;
+        stream.set_write_timeout(Some(limit))?;
         match reply::ask(&mut stream, &["AUTH", ADMIN, ADMIN])? {
             Reply::Text(_) => reply::ask(&mut stream, command),
             refusal => Ok(refusal),

@@ -238,8 +238,8 @@ pub enum ReleaseError {
     /// As `Expired`, and another client holds it now.
     #[error("the lock had expired and another client holds it now")]
     Taken,
-    /// No majority confirmed. The client retries in the background; the lock ends with its TTL at
-    /// the latest.
+    /// No majority confirmed, for example because a failover has just replaced the server. The client
+    /// retries in the background; the lock ends with its TTL at the latest.
     #[error(
         "no majority of the nodes confirmed the release; the lock ends with its ttl at the latest"
     )]
