@@ -78,15 +78,16 @@ impl Shim {
     pub(super) fn go(self, go: &Go) -> io::Result<()> {
         let body = serde_json::to_vec(go)?;
         let message = [&body.len().to_le_bytes()[..], &body].concat();
+        // It is our child and was not reaped, so the number is still its own. Before the message:
+        // after it the command may run, and a person may have stopped it.
+        kill_process(self.pid, Signal::CONT)?;
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         match send(&self.stream, &message, flags) {
-            Ok(sent) if sent == message.len() => {}
+            Ok(sent) if sent == message.len() => Ok(()),
             // An environment that does not fit into a socket does not fit into a process either.
-            Ok(_) | Err(rustix::io::Errno::AGAIN) => return Err(rustix::io::Errno::TOOBIG.into()),
-            Err(error) => return Err(error.into()),
+            Ok(_) | Err(rustix::io::Errno::AGAIN) => Err(rustix::io::Errno::TOOBIG.into()),
+            Err(error) => Err(error.into()),
         }
-        // It is our child and was not reaped, so the number is still its own.
-        Ok(kill_process(self.pid, Signal::CONT)?)
     }
 }
 
