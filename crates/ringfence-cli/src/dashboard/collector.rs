@@ -307,3 +307,25 @@ fn steady(
     });
     rows.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::rows::tests::held;
+    use super::*;
+
+    #[test]
+    fn what_was_read_directly_since_a_round_began_is_newer_than_the_round() {
+        let rows = |seen: &[(&str, u64)]| {
+            let rows = seen.iter().map(|(name, ms)| held(name, "id", 9_000, *ms));
+            rows.map(|row| (row.key(), row)).collect::<BTreeMap<_, _>>()
+        };
+        let shown = rows(&[("again", 300), ("gone", 100), ("late", 300), ("old", 50)]);
+        let shown = shown.into_iter().map(|(key, row)| (key, Arc::new(row)));
+        let shown = shown.collect();
+        let round = rows(&[("again", 200), ("old", 200)]);
+        let kept = newest(&shown, round, 150);
+        let kept: Vec<_> = kept.map(|row| (row.name, row.seen_ms)).collect();
+        let expected = [("again", 300), ("late", 300), ("old", 200)];
+        assert_eq!(kept, expected.map(|(name, ms)| (name.to_owned(), ms)));
+    }
+}

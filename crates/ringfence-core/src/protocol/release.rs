@@ -164,6 +164,7 @@ impl PendingRelease {
                 // A repeated request that finds nothing does not change the first answer.
                 if state.answer.is_none() {
                     state.answer = Some(answer);
+                    // A freeze of our own clock does not change what the node has.
                     state.votes = matches!(discount, None | Some(Discount::Outdated));
                 }
                 state.server = server;
@@ -299,9 +300,9 @@ mod tests {
     const T0: Timestamp = Timestamp::from_nanos(1_000_000_000);
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A final release that has been sent to three nodes, all of which hold the lock.
-    fn sent() -> PendingRelease {
-        let targets = vec![Target::Holds; 3];
+    /// A final release that has been sent to as many nodes, all of which hold the lock.
+    fn sent_to(nodes: usize) -> PendingRelease {
+        let targets = vec![Target::Holds; nodes];
         let until = T0 + SECOND * 10;
         let mut release = PendingRelease::new(ReleaseKind::Final, targets, T0, until, SECOND);
         while release.poll_send(T0).is_some() {}
@@ -329,7 +330,7 @@ mod tests {
 
     #[test]
     fn a_node_that_could_not_be_reached_may_have_held_the_lock() {
-        let mut release = sent();
+        let mut release = sent_to(3);
         release.handle_reply(0, &replied(Answer::Released), None, T0);
         release.handle_reply(1, &replied(Answer::Gone), None, T0);
         release.handle_reply(2, &Err(CallError::NotSent(trouble())), None, T0);
@@ -338,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_key_gone_after_a_lost_reply_may_be_our_own_release() {
-        let mut release = sent();
+        let mut release = sent_to(3);
         for node in 0..3 {
             release.handle_reply(node, &Err(CallError::Unknown(trouble())), None, T0);
         }
@@ -354,10 +355,7 @@ mod tests {
     #[test]
     fn a_new_master_without_the_token_is_no_proof_of_loss() {
         for answer in [Answer::Gone, Answer::Held(Holder::default())] {
-            let targets = vec![Target::Holds];
-            let until = T0 + SECOND * 10;
-            let mut release = PendingRelease::new(ReleaseKind::Final, targets, T0, until, SECOND);
-            while release.poll_send(T0).is_some() {}
+            let mut release = sent_to(1);
             let left = Discount::Quarantined { left: SECOND };
             release.handle_reply(0, &replied(answer), Some(left), T0);
             assert_eq!(release.verdict(), Some(ReleaseVerdict::Unconfirmed));
@@ -368,10 +366,7 @@ mod tests {
     /// It was restored there.
     #[test]
     fn a_new_master_confirms_the_release_of_what_it_has() {
-        let targets = vec![Target::Holds];
-        let until = T0 + SECOND * 10;
-        let mut release = PendingRelease::new(ReleaseKind::Final, targets, T0, until, SECOND);
-        while release.poll_send(T0).is_some() {}
+        let mut release = sent_to(1);
         let left = Discount::Quarantined { left: SECOND };
         release.handle_reply(0, &replied(Answer::Released), Some(left), T0);
         assert_eq!(release.verdict(), Some(ReleaseVerdict::Released));
@@ -379,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_majority_without_the_token_is_proof_of_loss() {
-        let mut release = sent();
+        let mut release = sent_to(3);
         release.handle_reply(0, &replied(Answer::Released), None, T0);
         release.handle_reply(1, &replied(Answer::Gone), None, T0);
         release.handle_reply(2, &replied(Answer::Held(Holder::default())), None, T0);

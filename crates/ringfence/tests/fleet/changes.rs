@@ -138,7 +138,12 @@ async fn a_user_without_the_right_is_not_told_of_changes_and_tries_nothing() {
         questions() > before
     })
     .await;
-    drop(looking);
+    // Beside the client's own connection there is none any more.
+    wait_until_async("the end of the second connection", PATIENCE, async || {
+        let clients = server.command(&["CLIENT", "LIST"]);
+        clients.matches("user=watcher").count() == 1
+    })
+    .await;
     assert!(!changed.covers_all());
     let stats = server.command(&["INFO", "commandstats"]);
     assert!(!stats.contains("client|tracking"), "{stats}");

@@ -6,6 +6,9 @@
 //! the woken waiter calls the same server. So most wakes of a busy client are paid for by its own
 //! calls. The rest is a burst: another process ends and frees thousands of names at once, for each
 //! of which a caller of this client waits.
+//!
+//! The changes that a server reports for a list have an allowance of their own, which protects the
+//! server: each costs it a few microseconds.
 
 use std::time::Duration;
 

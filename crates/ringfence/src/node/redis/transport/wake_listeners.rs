@@ -1,5 +1,6 @@
 //! The listeners for wakes of one node, and the format of a wake. Any client may publish on a
-//! channel, so messages of any other format are ignored.
+//! channel, so messages of any other format are ignored. Other pushes go to one receiver, on
+//! connections that are made for them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
