@@ -3,6 +3,7 @@
 mod blocks;
 mod cases;
 mod links;
+mod protocol;
 mod steps;
 mod user_tests;
 
