@@ -116,7 +116,8 @@ impl Report {
             write_stderr(&json_line(&value));
         } else {
             let mut text = format!("ringfence: {}", printable(&failure.message));
-            for (node, said) in &failure.nodes {
+            // What the only node said is in the message.
+            for (node, said) in failure.nodes.iter().filter(|_| failure.nodes.len() > 1) {
                 text += &format!("\n  {}: {}", one_line(node), one_line(said));
             }
             write_stderr(&text);

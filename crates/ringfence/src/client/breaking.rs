@@ -1,5 +1,6 @@
 //! Breaking a lock: an operator ends the hold of another client.
 
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,17 +51,15 @@ pub struct Broken {
 }
 
 /// Why a lock was not broken.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum BreakError {
     /// No node has a holder.
-    #[error("`{name}` is free")]
     Free {
         /// The lock.
         name: String,
     },
     /// Another client holds the lock than the one that was to be broken.
-    #[error("`{name}` changed hands meanwhile, and the new holder was not broken")]
     Changed {
         /// The lock.
         name: String,
@@ -69,7 +68,6 @@ pub enum BreakError {
     },
     /// No majority of the nodes accepted the break. Some nodes may have carried it out; to repeat
     /// it does no harm.
-    #[error("no majority of the nodes broke `{name}`")]
     NoQuorum {
         /// The lock.
         name: String,
@@ -77,14 +75,51 @@ pub enum BreakError {
         votes: Votes,
     },
     /// The client was closed meanwhile.
-    #[error("the break of `{name}` was cancelled: the client was closed")]
     Cancelled {
         /// The lock.
         name: String,
     },
     /// The request is not valid. Nothing was sent.
-    #[error(transparent)]
-    Invalid(#[from] ConfigError),
+    Invalid(ConfigError),
+}
+
+impl fmt::Display for BreakError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Free { name } => write!(f, "`{name}` is free"),
+            Self::Changed { name, votes } => {
+                let text =
+                    format!("`{name}` changed hands meanwhile, and the new holder was not broken");
+                f.write_str(&votes.told(&text, &text))
+            }
+            Self::NoQuorum { name, votes } => f.write_str(&votes.told(
+                format_args!("no majority of the nodes broke `{name}`"),
+                format_args!("the node did not confirm the break of `{name}`"),
+            )),
+            Self::Cancelled { name } => {
+                write!(
+                    f,
+                    "the break of `{name}` was cancelled: the client was closed"
+                )
+            }
+            Self::Invalid(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for BreakError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Invalid(error) => error.source(),
+            other => other.votes().and_then(Votes::as_source),
+        }
+    }
+}
+
+impl From<ConfigError> for BreakError {
+    fn from(error: ConfigError) -> Self {
+        Self::Invalid(error)
+    }
 }
 
 impl BreakError {

@@ -1,5 +1,7 @@
 //! Settings and arguments that are not allowed, and why there is no client.
 
+use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +10,7 @@ use crate::name::NameError;
 use crate::url::UrlError;
 
 use super::lease::TTL_MAX;
-use super::votes::Votes;
+use super::votes::{Votes, not_fit};
 
 /// A setting or argument that is not allowed. Nothing was sent.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -241,32 +243,64 @@ fn why(most: Duration) -> &'static str {
 }
 
 /// Why there is no client, or no node.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// A setting is not allowed. Nothing was sent.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(ConfigError),
     /// There is no tokio runtime.
-    #[error("a client needs a tokio runtime; without one use `ringfence::blocking`")]
     NoRuntime,
     /// The TLS files of a URL cannot be used.
     #[cfg(feature = "redis")]
-    #[error(transparent)]
-    Tls(#[from] crate::node::redis::TlsError),
+    Tls(crate::node::redis::TlsError),
     /// The lock file cannot be opened.
     #[cfg(feature = "sqlite")]
-    #[error(transparent)]
     File(Arc<crate::node::sqlite::SqliteError>),
     /// A thread could not be started.
-    #[error("a thread could not be started")]
-    Thread(#[source] Arc<std::io::Error>),
+    Thread(Arc<std::io::Error>),
     /// A majority of the nodes cannot vote until an operator changes their settings.
-    #[error("a majority of the nodes is not fit to hold locks")]
     Misconfigured {
         /// What is wrong with each node.
         votes: Votes,
     },
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::NoRuntime => {
+                f.write_str("a client needs a tokio runtime; without one use `ringfence::blocking`")
+            }
+            #[cfg(feature = "redis")]
+            Self::Tls(error) => error.fmt(f),
+            #[cfg(feature = "sqlite")]
+            Self::File(error) => error.fmt(f),
+            Self::Thread(_) => f.write_str("a thread could not be started"),
+            Self::Misconfigured { votes } => f.write_str(&not_fit(votes)),
+        }
+    }
+}
+
+impl Error for ConnectError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Config(error) => error.source(),
+            Self::NoRuntime => None,
+            #[cfg(feature = "redis")]
+            Self::Tls(error) => error.source(),
+            #[cfg(feature = "sqlite")]
+            Self::File(error) => error.source(),
+            Self::Thread(error) => Some(&**error),
+            Self::Misconfigured { votes } => votes.as_source(),
+        }
+    }
+}
+
+impl From<ConfigError> for ConnectError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
 }
 
 impl ConnectError {
@@ -281,6 +315,13 @@ impl ConnectError {
     /// Whether the same call may succeed later although no setting is changed.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Thread(_))
+    }
+}
+
+#[cfg(feature = "redis")]
+impl From<crate::node::redis::TlsError> for ConnectError {
+    fn from(error: crate::node::redis::TlsError) -> Self {
+        Self::Tls(error)
     }
 }
 

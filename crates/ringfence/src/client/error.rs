@@ -1,6 +1,9 @@
-//! What can go wrong, one enum per operation. The text of an error is one line; the votes that it
-//! carries say what each node answered, in node order.
+//! What can go wrong, one enum per operation. The text of an error is one line. The votes that it
+//! carries say what each node answered, in node order: they are its source. With one node the line
+//! itself says what the node answered.
 
+use std::error::Error;
+use std::fmt;
 use std::time::Duration;
 
 use crate::message::Holder;
@@ -8,16 +11,17 @@ use crate::name::NameError;
 use crate::protocol::{FailureKind, Lost};
 use crate::runtime::acquire::AcquireRefusal;
 
-use super::votes::{Votes, held_by, not_voting};
+use super::votes::{Votes, held_by, not_fit, not_voting};
 
 pub use super::config_error::{ConfigError, ConnectError};
+pub use super::init::InitError;
+pub use super::inspection::{InspectError, ListError};
 
 /// Why a lock was not granted.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum AcquireError {
     /// Another client holds it, and the wait is over.
-    #[error("`{name}` is {}", held_by(votes))]
     Held {
         /// The lock.
         name: String,
@@ -25,7 +29,6 @@ pub enum AcquireError {
         votes: Votes,
     },
     /// No majority of the nodes answered.
-    #[error("no majority of the nodes answers for `{name}`")]
     NoQuorum {
         /// The lock.
         name: String,
@@ -34,7 +37,6 @@ pub enum AcquireError {
     },
     /// The votes of a majority do not count yet: the nodes are new, were restarted, or their clocks
     /// jumped.
-    #[error("{}", not_voting(votes, *left))]
     Quarantined {
         /// The lock.
         name: String,
@@ -44,7 +46,6 @@ pub enum AcquireError {
         votes: Votes,
     },
     /// A majority of the nodes cannot vote until an operator changes their settings.
-    #[error("a majority of the nodes is not fit to hold locks")]
     Misconfigured {
         /// The lock.
         name: String,
@@ -52,7 +53,6 @@ pub enum AcquireError {
         votes: Votes,
     },
     /// A majority granted, but so late that too little was left of the TTL.
-    #[error("`{name}` was granted too late to be worth holding; a longer ttl may help")]
     Expired {
         /// The lock.
         name: String,
@@ -60,7 +60,6 @@ pub enum AcquireError {
         votes: Votes,
     },
     /// The nodes' clocks are so far apart that no ballot suits a majority.
-    #[error("the nodes' clocks are too far apart for a majority to agree on `{name}`")]
     ClocksApart {
         /// The lock.
         name: String,
@@ -68,17 +67,61 @@ pub enum AcquireError {
         votes: Votes,
     },
     /// The client was closed while waiting.
-    #[error("the wait for `{name}` was cancelled: the client was closed")]
     Cancelled {
         /// The lock.
         name: String,
     },
     /// The request is not valid. Nothing was sent.
-    #[error(transparent)]
-    Invalid(#[from] ConfigError),
+    Invalid(ConfigError),
     /// The operating system gave no random bytes for a token.
-    #[error("no random bytes for a token: {0}")]
     NoEntropy(String),
+}
+
+impl fmt::Display for AcquireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held { name, votes } => write!(f, "`{name}` is {}", held_by(votes)),
+            Self::NoQuorum { name, votes } => f.write_str(&votes.told(
+                format_args!("no majority of the nodes answers for `{name}`"),
+                format_args!("`{name}` cannot be locked"),
+            )),
+            Self::Quarantined { left, votes, .. } => f.write_str(&not_voting(votes, *left)),
+            Self::Misconfigured { votes, .. } => f.write_str(&not_fit(votes)),
+            Self::Expired { name, .. } => write!(
+                f,
+                "`{name}` was granted too late to be worth holding; a longer ttl may help"
+            ),
+            Self::ClocksApart { name, .. } => write!(
+                f,
+                "the nodes' clocks are too far apart for a majority to agree on `{name}`"
+            ),
+            Self::Cancelled { name } => {
+                write!(
+                    f,
+                    "the wait for `{name}` was cancelled: the client was closed"
+                )
+            }
+            Self::Invalid(error) => error.fmt(f),
+            Self::NoEntropy(error) => write!(f, "no random bytes for a token: {error}"),
+        }
+    }
+}
+
+impl Error for AcquireError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Held { votes, .. } => votes.as_source_of_held(),
+            Self::Quarantined { votes, .. } => votes.as_source_of_quarantine(),
+            Self::Invalid(error) => error.source(),
+            other => other.votes().and_then(Votes::as_source),
+        }
+    }
+}
+
+impl From<ConfigError> for AcquireError {
+    fn from(error: ConfigError) -> Self {
+        Self::Invalid(error)
+    }
 }
 
 impl AcquireError {
@@ -142,60 +185,11 @@ impl From<NameError> for AcquireError {
     }
 }
 
-/// Why an `init` was refused.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum InitError {
-    /// There is no client to ask the nodes with. Nothing was written.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// Not all nodes answered, so nothing was written.
-    #[error("every node has to answer before a cluster can be initialised")]
-    Unreachable {
-        /// Each node's answer.
-        votes: Votes,
-    },
-    /// A node is not new.
-    #[error("this cluster is not new")]
-    Refused {
-        /// Each node's answer.
-        votes: Votes,
-    },
-    /// A node is in use, or was a moment ago.
-    #[error("this cluster is in use, and its number of nodes must not change under its clients")]
-    InUse {
-        /// Each node's answer.
-        votes: Votes,
-    },
-}
-
-impl InitError {
-    /// Every node's answer, if the nodes were asked.
-    pub fn votes(&self) -> Option<&Votes> {
-        match self {
-            Self::Connect(error) => error.votes(),
-            Self::Unreachable { votes } | Self::Refused { votes } | Self::InUse { votes } => {
-                Some(votes)
-            }
-        }
-    }
-
-    /// Whether the same call may succeed later although no setting is changed.
-    pub fn is_retryable(&self) -> bool {
-        match self {
-            Self::Connect(error) => error.is_retryable(),
-            Self::Unreachable { .. } => true,
-            Self::Refused { .. } | Self::InUse { .. } => false,
-        }
-    }
-}
-
 /// Why a lock could not be extended.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum ExtendError {
     /// The lock is lost.
-    #[error("{why}")]
     Lost {
         /// How.
         why: Lost,
@@ -203,14 +197,40 @@ pub enum ExtendError {
         votes: Votes,
     },
     /// No majority confirmed: the old deadline stands.
-    #[error("no majority of the nodes confirmed; the old deadline stands")]
     Unconfirmed {
         /// Every node's vote.
         votes: Votes,
     },
     /// The request is not valid. Nothing was sent.
-    #[error(transparent)]
-    Invalid(#[from] ConfigError),
+    Invalid(ConfigError),
+}
+
+impl fmt::Display for ExtendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&match self {
+            Self::Lost { why, votes } => votes.told(why, why),
+            Self::Unconfirmed { votes } => votes.told(
+                "no majority of the nodes confirmed; the old deadline stands",
+                "the node did not confirm, and the old deadline stands",
+            ),
+            Self::Invalid(error) => return error.fmt(f),
+        })
+    }
+}
+
+impl Error for ExtendError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Invalid(error) => error.source(),
+            other => other.votes().and_then(Votes::as_source),
+        }
+    }
+}
+
+impl From<ConfigError> for ExtendError {
+    fn from(error: ConfigError) -> Self {
+        Self::Invalid(error)
+    }
 }
 
 impl ExtendError {
@@ -287,67 +307,5 @@ impl HoldError {
             Self::Acquire(error) => error.votes(),
             Self::Lost(_) => None,
         }
-    }
-}
-
-/// Why the locks could not be listed.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum ListError {
-    /// No majority of the nodes answered.
-    #[error("no majority of the nodes answers")]
-    NoQuorum {
-        /// Every node's vote.
-        votes: Votes,
-    },
-    /// The client cannot be used.
-    #[error(transparent)]
-    Invalid(#[from] ConfigError),
-}
-
-impl ListError {
-    /// Every node's vote, if the nodes were asked.
-    pub fn votes(&self) -> Option<&Votes> {
-        match self {
-            Self::NoQuorum { votes } => Some(votes),
-            Self::Invalid(_) => None,
-        }
-    }
-
-    /// Whether the same call may succeed later although no setting is changed.
-    pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::NoQuorum { .. })
-    }
-}
-
-/// Why a lock could not be inspected.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum InspectError {
-    /// No majority of the nodes answered.
-    #[error("no majority of the nodes answers for `{name}`")]
-    NoQuorum {
-        /// The lock.
-        name: String,
-        /// Every node's vote.
-        votes: Votes,
-    },
-    /// The request is not valid. Nothing was sent.
-    #[error(transparent)]
-    Invalid(#[from] ConfigError),
-}
-
-impl InspectError {
-    /// Every node's vote, if the nodes were asked.
-    pub fn votes(&self) -> Option<&Votes> {
-        match self {
-            Self::NoQuorum { votes, .. } => Some(votes),
-            Self::Invalid(_) => None,
-        }
-    }
-
-    /// Whether the same call may succeed later although no setting is changed.
-    pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::NoQuorum { .. })
     }
 }

@@ -1,6 +1,8 @@
 //! `ringfence init`: the operator declares that a cluster is new, or that no client uses it while
 //! its number of nodes changes.
 
+use std::error::Error;
+use std::fmt;
 use std::time::Duration;
 
 use crate::group::Group;
@@ -8,7 +10,7 @@ use crate::node::{CallError, Facts, InitMode, TroubleKind};
 use crate::protocol::Cluster;
 use crate::runtime::gather::all;
 
-use super::error::{ConnectError, InitError};
+use super::error::ConnectError;
 use super::handshake::votes;
 use super::votes::{NodeVote, Votes};
 use super::{Builder, Locks};
@@ -136,4 +138,81 @@ fn refused(locks: &Locks, answers: &[Result<Facts, CallError>]) -> Vec<NodeVote>
     let pairs = said.iter().zip(answers);
     let refused = pairs.filter(|(_, answer)| answer.is_err());
     refused.map(|(node, _)| node.clone()).collect()
+}
+
+/// Why an `init` was refused.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum InitError {
+    /// There is no client to ask the nodes with. Nothing was written.
+    Connect(ConnectError),
+    /// Not all nodes answered, so nothing was written.
+    Unreachable {
+        /// Each node's answer.
+        votes: Votes,
+    },
+    /// A node is not new.
+    Refused {
+        /// Each node's answer.
+        votes: Votes,
+    },
+    /// A node is in use, or was a moment ago.
+    InUse {
+        /// Each node's answer.
+        votes: Votes,
+    },
+}
+
+impl fmt::Display for InitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&match self {
+            Self::Connect(error) => return error.fmt(f),
+            Self::Unreachable { votes } => votes.told(
+                "every node has to answer before a cluster can be initialised",
+                "the node has to answer before it can be initialised",
+            ),
+            Self::Refused { votes } => votes.told("this cluster is not new", "it is not new"),
+            Self::InUse { votes } => {
+                let text = "this cluster is in use, and its number of nodes must not change under \
+                            its clients";
+                votes.told(text, text)
+            }
+        })
+    }
+}
+
+impl Error for InitError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Connect(error) => error.source(),
+            other => other.votes().and_then(Votes::as_source),
+        }
+    }
+}
+
+impl From<ConnectError> for InitError {
+    fn from(error: ConnectError) -> Self {
+        Self::Connect(error)
+    }
+}
+
+impl InitError {
+    /// Every node's answer, if the nodes were asked.
+    pub fn votes(&self) -> Option<&Votes> {
+        match self {
+            Self::Connect(error) => error.votes(),
+            Self::Unreachable { votes } | Self::Refused { votes } | Self::InUse { votes } => {
+                Some(votes)
+            }
+        }
+    }
+
+    /// Whether the same call may succeed later although no setting is changed.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Connect(error) => error.is_retryable(),
+            Self::Unreachable { .. } => true,
+            Self::Refused { .. } | Self::InUse { .. } => false,
+        }
+    }
 }

@@ -1,10 +1,16 @@
-//! What an inspection shows: of a lock, a semaphore, a latch, and of everything with one name.
+//! What an inspection shows: of a lock, a semaphore, a latch, and of everything with one name. And
+//! why there is none.
 
+use std::error::Error;
+use std::fmt;
 use std::time::Duration;
 
 use crate::message::View;
 use crate::node::{CallError, Facts, Tier};
 use crate::protocol::Discount;
+
+use super::error::ConfigError;
+use super::votes::Votes;
 
 /// A majority's view of everything that has one name. A lock, a semaphore and a latch of the same
 /// name are independent.
@@ -192,4 +198,116 @@ pub struct NodeStatus {
     /// How often this client proved that the node's clock had jumped. A client that has just
     /// begun has nothing to compare with.
     pub clock_jumps: u64,
+}
+
+/// Why the locks could not be listed.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum ListError {
+    /// No majority of the nodes answered.
+    NoQuorum {
+        /// Every node's vote.
+        votes: Votes,
+    },
+    /// The client cannot be used.
+    Invalid(ConfigError),
+}
+
+impl fmt::Display for ListError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&match self {
+            Self::NoQuorum { votes } => votes.told(
+                "no majority of the nodes answers",
+                "the locks cannot be listed",
+            ),
+            Self::Invalid(error) => return error.fmt(f),
+        })
+    }
+}
+
+impl Error for ListError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::NoQuorum { votes } => votes.as_source(),
+            Self::Invalid(error) => error.source(),
+        }
+    }
+}
+
+impl From<ConfigError> for ListError {
+    fn from(error: ConfigError) -> Self {
+        Self::Invalid(error)
+    }
+}
+
+impl ListError {
+    /// Every node's vote, if the nodes were asked.
+    pub fn votes(&self) -> Option<&Votes> {
+        match self {
+            Self::NoQuorum { votes } => Some(votes),
+            Self::Invalid(_) => None,
+        }
+    }
+
+    /// Whether the same call may succeed later although no setting is changed.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::NoQuorum { .. })
+    }
+}
+
+/// Why a lock could not be inspected.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum InspectError {
+    /// No majority of the nodes answered.
+    NoQuorum {
+        /// The lock.
+        name: String,
+        /// Every node's vote.
+        votes: Votes,
+    },
+    /// The request is not valid. Nothing was sent.
+    Invalid(ConfigError),
+}
+
+impl fmt::Display for InspectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&match self {
+            Self::NoQuorum { name, votes } => votes.told(
+                format_args!("no majority of the nodes answers for `{name}`"),
+                format_args!("`{name}` cannot be inspected"),
+            ),
+            Self::Invalid(error) => return error.fmt(f),
+        })
+    }
+}
+
+impl Error for InspectError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::NoQuorum { votes, .. } => votes.as_source(),
+            Self::Invalid(error) => error.source(),
+        }
+    }
+}
+
+impl From<ConfigError> for InspectError {
+    fn from(error: ConfigError) -> Self {
+        Self::Invalid(error)
+    }
+}
+
+impl InspectError {
+    /// Every node's vote, if the nodes were asked.
+    pub fn votes(&self) -> Option<&Votes> {
+        match self {
+            Self::NoQuorum { votes, .. } => Some(votes),
+            Self::Invalid(_) => None,
+        }
+    }
+
+    /// Whether the same call may succeed later although no setting is changed.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::NoQuorum { .. })
+    }
 }

@@ -1,5 +1,6 @@
 //! A latch: shut until so many parties have arrived, and open from then on.
 
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::Locks;
 use super::error::ConfigError;
 use super::lease::{TTL_MAX, whole_millis};
 use super::lock::NO_QUORUM_AFTER;
-use super::votes::{Votes, not_voting};
+use super::votes::{Votes, not_fit, not_voting};
 
 /// The most parties that a latch may wait for: a node returns all of them in one reply.
 pub const PARTIES_MAX: u32 = 1024;
@@ -226,11 +227,10 @@ impl fmt::Debug for Latch {
 }
 
 /// Why a party did not arrive at a latch, or a latch was not seen open.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum LatchError {
     /// The wait is over, and too few have arrived.
-    #[error("`{name}` is shut: {arrived} of {count} have arrived")]
     Shut {
         /// The latch.
         name: String,
@@ -243,7 +243,6 @@ pub enum LatchError {
     },
     /// No majority of the nodes answers and remembers the latch from its beginning. A party may
     /// have arrived all the same: to repeat the call changes nothing then.
-    #[error("no majority of the nodes can tell who has arrived at `{name}`")]
     NoQuorum {
         /// The latch.
         name: String,
@@ -252,10 +251,6 @@ pub enum LatchError {
     },
     /// Of a majority nothing counts yet: its clocks jumped, or it is new or was restarted, and
     /// cannot tell whether it forgot the latch.
-    #[error(
-        "`{name}`: {}; a latch with a shorter ttl waits for less",
-        not_voting(votes, *left)
-    )]
     Quarantined {
         /// The latch.
         name: String,
@@ -265,7 +260,6 @@ pub enum LatchError {
         votes: Votes,
     },
     /// A majority of the nodes cannot vote until an operator changes their settings.
-    #[error("a majority of the nodes is not fit to hold locks")]
     Misconfigured {
         /// The latch.
         name: String,
@@ -273,17 +267,64 @@ pub enum LatchError {
         votes: Votes,
     },
     /// The client was closed meanwhile.
-    #[error("the wait at `{name}` was cancelled: the client was closed")]
     Cancelled {
         /// The latch.
         name: String,
     },
     /// The request is not valid. Nothing was sent.
-    #[error(transparent)]
-    Invalid(#[from] ConfigError),
+    Invalid(ConfigError),
     /// The operating system gave no random bytes to tell this party from others.
-    #[error("no random bytes to tell this party from others: {0}")]
     NoEntropy(String),
+}
+
+impl fmt::Display for LatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shut {
+                name,
+                arrived,
+                count,
+                ..
+            } => write!(f, "`{name}` is shut: {arrived} of {count} have arrived"),
+            Self::NoQuorum { name, votes } => f.write_str(&votes.told(
+                format_args!("no majority of the nodes can tell who has arrived at `{name}`"),
+                format_args!("the node cannot tell who has arrived at `{name}`"),
+            )),
+            Self::Quarantined { name, left, votes } => write!(
+                f,
+                "`{name}`: {}; a latch with a shorter ttl waits for less",
+                not_voting(votes, *left)
+            ),
+            Self::Misconfigured { votes, .. } => f.write_str(&not_fit(votes)),
+            Self::Cancelled { name } => {
+                write!(
+                    f,
+                    "the wait at `{name}` was cancelled: the client was closed"
+                )
+            }
+            Self::Invalid(error) => error.fmt(f),
+            Self::NoEntropy(error) => {
+                write!(f, "no random bytes to tell this party from others: {error}")
+            }
+        }
+    }
+}
+
+impl Error for LatchError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Shut { .. } => None,
+            Self::Quarantined { votes, .. } => votes.as_source_of_quarantine(),
+            Self::Invalid(error) => error.source(),
+            other => other.votes().and_then(Votes::as_source),
+        }
+    }
+}
+
+impl From<ConfigError> for LatchError {
+    fn from(error: ConfigError) -> Self {
+        Self::Invalid(error)
+    }
 }
 
 impl LatchError {

@@ -1,5 +1,6 @@
 //! What each node answered, and what that means, in words.
 
+use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
@@ -37,7 +38,11 @@ impl NodeVote {
 }
 
 /// Every node's part in an operation, in node order.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// As text it is one line, with nodes that said the same together: `a, b: connection refused; c:
+/// granted`. `{:#}` writes one line for each node. It is the [`source`](Error::source) of the error
+/// that carries it, unless the error's own line has said it: with one node, always.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Votes {
     nodes: Vec<NodeVote>,
 }
@@ -88,6 +93,41 @@ impl Votes {
         holders.max_by_key(|one| self.naming(one))
     }
 
+    /// The line of an error: `several` if there are several nodes, whose votes are its source. If
+    /// there is only one, `only_one` and what that node said.
+    pub(super) fn told(&self, several: impl fmt::Display, only_one: impl fmt::Display) -> String {
+        match &*self.nodes {
+            [node] => format!("{only_one}: {}: {}", node.node, node.said()),
+            _ => several.to_string(),
+        }
+    }
+
+    /// The votes as the source of an error whose line is made by [`told`](Self::told).
+    pub(super) fn as_source(&self) -> Option<&(dyn Error + 'static)> {
+        (self.len() > 1).then_some(self as _)
+    }
+
+    /// The votes as the source of an error that says who holds the lock: unless it has named the
+    /// holder.
+    pub(super) fn as_source_of_held(&self) -> Option<&(dyn Error + 'static)> {
+        let naming = self.holder().map(|holder| self.naming(holder));
+        let is_named = naming.is_some_and(|naming| naming >= quorum(self.len()));
+        self.as_source().filter(|_| !is_named)
+    }
+
+    /// The votes as the source of an error that says which nodes do not vote yet: unless it has
+    /// named them all.
+    pub(super) fn as_source_of_quarantine(&self) -> Option<&(dyn Error + 'static)> {
+        let is_named = |node: &NodeVote| {
+            matches!(
+                node.vote,
+                Vote::Quarantined { .. } | Vote::ClockJumped { .. }
+            )
+        };
+        let are_named = self.iter().all(is_named);
+        self.as_source().filter(|_| !are_named)
+    }
+
     /// How many nodes name the holder `one`.
     fn naming(&self, one: &Holder) -> usize {
         let holders = self.iter().filter_map(held);
@@ -128,15 +168,39 @@ impl std::ops::Deref for Votes {
     }
 }
 
+impl Error for Votes {}
+
 impl fmt::Display for Votes {
-    /// One line for each node, in node order.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, vote) in self.nodes.iter().enumerate() {
-            let line_break = if number == 0 { "" } else { "\n" };
-            write!(f, "{line_break}{}: {}", vote.node, vote.said())?;
+        let mut lines: Vec<(String, String)> = Vec::new();
+        for (node, said) in self.iter().map(|vote| (&vote.node, vote.said())) {
+            match lines.iter_mut().find(|(_, other)| *other == said) {
+                Some((nodes, _)) if !f.alternate() => *nodes += &format!(", {node}"),
+                _ => lines.push((node.clone(), said)),
+            }
         }
-        Ok(())
+        let lines: Vec<String> = lines
+            .iter()
+            .map(|(who, said)| format!("{who}: {said}"))
+            .collect();
+        f.write_str(&lines.join(if f.alternate() { "\n" } else { "; " }))
     }
+}
+
+impl fmt::Debug for Votes {
+    /// The same words as `Display`: a `main` that returns an error prints its `Debug`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = |node: &NodeVote| format!("{}: {}", node.node, node.said());
+        f.debug_list().entries(self.iter().map(said)).finish()
+    }
+}
+
+/// Why waiting does not help.
+pub(super) fn not_fit(votes: &Votes) -> String {
+    votes.told(
+        "a majority of the nodes is not fit to hold locks",
+        "the node is not fit to hold locks",
+    )
 }
 
 /// What keeps a caller from the lock.
@@ -147,11 +211,15 @@ pub(super) fn held_by(votes: &Votes) -> String {
         }
         Some(holder) => holder.to_string(),
         // Two callers met again and again and stopped each other.
-        None => "contended: others keep asking for it".to_owned(),
+        None => votes.told(
+            "contended: others keep asking for it",
+            "contended: others keep asking for it",
+        ),
     }
 }
 
-/// Which nodes do not vote yet, for how long, and what to do.
+/// Which nodes do not vote yet, for how long, and what to do. A cluster can only be new if none of
+/// its nodes votes.
 pub(super) fn not_voting(votes: &Votes, left: Duration) -> String {
     let who = |wanted: fn(&Vote) -> bool| -> String {
         let nodes = votes.iter().filter(|node| wanted(&node.vote));

@@ -1,5 +1,6 @@
 //! Rule 13: an error names the cause and each node's vote, in node order.
 
+use std::error::Error;
 use std::pin::pin;
 
 use ringfence::node::{CallError, Trouble, TroubleKind};
@@ -9,11 +10,17 @@ use ringfence_core::protocol::Vote;
 use crate::bench::{Bench, at_once, ms, unreachable, waits};
 
 /// The one line of an error, and its votes: a line for each node.
-fn told(error: &impl std::error::Error, votes: Option<&Votes>) -> String {
+fn told(error: &impl Error, votes: Option<&Votes>) -> String {
     let text = error.to_string();
     assert!(!text.contains('\n'), "{text}");
-    let votes = votes.expect("the nodes were asked").to_string();
+    let votes = format!("{:#}", votes.expect("the nodes were asked"));
     votes.lines().fold(text, |text, line| text + "\n  " + line)
+}
+
+/// The error and its causes in one line, as programs print it: `{:#}` of `anyhow` and `eyre`.
+fn with_causes(error: &dyn Error) -> String {
+    let causes = std::iter::successors(error.source(), |&cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 fn denied() -> CallError {
@@ -233,5 +240,115 @@ async fn rule_13_errors_of_inspect_and_init_list_the_reply_of_each_node() {
     assert!(
         told(&error, error.votes())
             .starts_with("this cluster is not new\n  a: the node is not new")
+    );
+}
+
+#[tokio::test]
+async fn rule_13_the_votes_of_several_nodes_are_the_source_of_the_error() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let guard = at_once(locks.mutex("held").lock()).await.unwrap();
+    bench.break_first(2);
+    let causes = "a, b: connection refused";
+    let error = bench.drive(locks.mutex("x").try_lock()).await.unwrap_err();
+    assert_eq!(
+        with_causes(&error),
+        format!("no majority of the nodes answers for `x`: {causes}; c: granted, and undone")
+    );
+    let error = bench.drive(guard.extend(ms(10_000))).await.unwrap_err();
+    assert_eq!(
+        with_causes(&error),
+        format!(
+            "no majority of the nodes confirmed; the old deadline stands: {causes}; c: extended"
+        )
+    );
+    let answered = format!("{causes}; c: answers");
+    let error = bench.drive(locks.inspect("x")).await.unwrap_err();
+    assert_eq!(
+        with_causes(&error),
+        format!("no majority of the nodes answers for `x`: {answered}")
+    );
+    let error = bench
+        .drive(locks.latch("x", 2).wait_for(ms(0)).wait())
+        .await;
+    assert_eq!(
+        with_causes(&error.unwrap_err()),
+        format!("no majority of the nodes can tell who has arrived at `x`: {answered}")
+    );
+    let error = bench.drive(locks.break_lock("x").seen(1).run()).await;
+    let text = with_causes(&error.unwrap_err());
+    assert!(
+        text.starts_with(&format!(
+            "no majority of the nodes broke `x`: {causes}; c: "
+        )),
+        "{text}"
+    );
+    let error = at_once(bench.builder().init(false)).await.unwrap_err();
+    assert_eq!(
+        with_causes(&error),
+        format!("every node has to answer before a cluster can be initialised: {answered}")
+    );
+}
+
+#[tokio::test]
+async fn rule_13_the_text_of_the_only_node_is_in_the_line_and_not_twice() {
+    let bench = Bench::new(1).await;
+    let locks = bench.client().await;
+    let guard = at_once(locks.mutex("held").lock()).await.unwrap();
+    bench.break_first(1);
+    let shown = |error: &dyn Error, line: &str| {
+        assert!(error.source().is_none(), "{error:?}");
+        assert_eq!(with_causes(error), format!("{line}: a: connection refused"));
+    };
+    let error = bench.drive(locks.mutex("x").try_lock()).await.unwrap_err();
+    shown(&error, "`x` cannot be locked");
+    let error = bench.drive(guard.extend(ms(10_000))).await.unwrap_err();
+    shown(
+        &error,
+        "the node did not confirm, and the old deadline stands",
+    );
+    let error = bench.drive(locks.inspect("x")).await.unwrap_err();
+    shown(&error, "`x` cannot be inspected");
+    let latch = locks.latch("x", 2).wait_for(ms(0));
+    let error = bench.drive(latch.wait()).await.unwrap_err();
+    shown(&error, "the node cannot tell who has arrived at `x`");
+    let error = at_once(bench.builder().init(false)).await.unwrap_err();
+    shown(
+        &error,
+        "the node has to answer before it can be initialised",
+    );
+    bench.nodes[0].fail_with(Some(denied()));
+    let unfit = "the node is not fit to hold locks: a: wrong user or password";
+    let error = at_once(locks.mutex("x").lock()).await.unwrap_err();
+    assert_eq!(with_causes(&error), unfit);
+    let error = at_once(bench.builder().connect()).await.unwrap_err();
+    assert_eq!(with_causes(&error), unfit);
+}
+
+#[tokio::test]
+async fn rule_13_what_the_line_has_said_is_not_said_again_by_the_source() {
+    let bench = Bench::new(3).await;
+    let holder = bench.labelled("checkout").await.mutex("x");
+    let _held = at_once(holder.lock()).await.unwrap();
+    let error = at_once(bench.client().await.mutex("x").try_lock()).await;
+    let text = with_causes(&error.unwrap_err());
+    assert_eq!(text.matches("held by checkout").count(), 1, "{text}");
+    let bench = Bench::uninitialised(&[0; 3]);
+    let error = at_once(bench.client().await.mutex("x").try_lock()).await;
+    let text = with_causes(&error.unwrap_err());
+    assert_eq!(text.matches("new or restarted").count(), 1, "{text}");
+}
+
+/// What a `main` prints that returns `Result<(), Box<dyn Error>>`.
+#[tokio::test]
+async fn rule_13_the_debug_text_of_an_error_has_the_words_of_every_node() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    bench.break_first(2);
+    let error = bench.drive(locks.mutex("x").try_lock()).await.unwrap_err();
+    assert_eq!(
+        format!("{error:?}"),
+        "NoQuorum { name: \"x\", votes: [\"a: connection refused\", \"b: connection refused\", \
+         \"c: granted, and undone\"] }"
     );
 }

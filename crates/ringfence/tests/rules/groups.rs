@@ -142,7 +142,7 @@ async fn unsafe_values_of_a_majority_are_refused_and_the_error_names_the_nodes()
         matches!(error, ConnectError::Misconfigured { .. }),
         "{error}"
     );
-    let text = error.votes().unwrap().to_string();
+    let text = format!("{:#}", error.votes().unwrap());
     for word in ["a: ", "c: ", "at least 15s, not 1ms", "ringfence init"] {
         assert!(text.contains(word), "{word}: {text}");
     }

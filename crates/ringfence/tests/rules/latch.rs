@@ -54,7 +54,7 @@ async fn latch_that_is_shut_reports_how_many_parties_have_arrived() {
     arrive(&locks, 2, "a").await;
     let error = look(&bench, &locks, 2).await.unwrap_err();
     assert_eq!(error.to_string(), "`x` is shut: 1 of 2 have arrived");
-    let votes = error.votes().unwrap().to_string();
+    let votes = format!("{:#}", error.votes().unwrap());
     assert_eq!(votes, "a: answers\nb: answers\nc: answers");
     assert!(error.is_retryable());
     let start = bench.time.now();
@@ -97,7 +97,7 @@ async fn latch_arrives_only_with_a_majority() {
         text,
         "no majority of the nodes can tell who has arrived at `x`"
     );
-    let votes = error.votes().unwrap().to_string();
+    let votes = format!("{:#}", error.votes().unwrap());
     let lines: Vec<&str> = votes.lines().collect();
     assert_eq!(lines.len(), 3, "{votes}");
     assert!(lines[0].starts_with("a: ") && lines[0].contains("connection refused"));
