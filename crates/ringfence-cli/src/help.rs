@@ -227,6 +227,7 @@ Examples:
   ringfence doctor                  check everything
   ringfence doctor -q               show only what is wrong
   ringfence doctor orders:42        may our user take this lock?
+  ringfence doctor --replicas       also compare the clocks of the replicas
 
 Exit code: 1 if there is a problem (a node that cannot vote, or no majority),
 0 if there is none, 64 usage.";

@@ -19,8 +19,8 @@ pub struct Testimony {
     pub id: String,
     /// The service that it watches.
     pub service: String,
-    /// The master's address (`SENTINEL GET-MASTER-ADDR-BY-NAME`).
-    pub master: SocketAddr,
+    /// The master's host and port (`SENTINEL GET-MASTER-ADDR-BY-NAME`).
+    pub master: (String, u16),
     /// The configuration epoch before and after that answer (`SENTINEL MASTER`).
     pub epochs: [u64; 2],
     /// How many other Sentinels it knows.
@@ -40,6 +40,20 @@ struct State {
     testimony: Mutex<Testimony>,
     asked: AtomicUsize,
     ended: AtomicBool,
+}
+
+impl Testimony {
+    /// The word of a Sentinel with this `id` about the master of `service`, like that of the two
+    /// others.
+    pub fn of(service: &str, id: &str, master: SocketAddr) -> Self {
+        Self {
+            id: id.to_owned(),
+            service: service.to_owned(),
+            master: (master.ip().to_string(), master.port()),
+            epochs: [0, 0],
+            others: 2,
+        }
+    }
 }
 
 impl FakeSentinel {
@@ -109,13 +123,12 @@ impl State {
             ["SENTINEL", "MASTER", service] if *service == testimony.service => {
                 let epoch = testimony.epochs[usize::from(!first)].to_string();
                 let others = testimony.others.to_string();
-                let port = testimony.master.port().to_string();
-                let ip = testimony.master.ip().to_string();
+                let (host, port) = (&testimony.master.0, testimony.master.1.to_string());
                 list(&[
                     "name",
                     service,
                     "ip",
-                    &ip,
+                    host,
                     "port",
                     &port,
                     "flags",
@@ -132,8 +145,8 @@ impl State {
             }
             ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", service] if *service == testimony.service => {
                 self.asked.fetch_add(1, Ordering::SeqCst);
-                let port = testimony.master.port().to_string();
-                list(&[&testimony.master.ip().to_string(), &port])
+                let (host, port) = &testimony.master;
+                list(&[host, &port.to_string()])
             }
             ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", _] => b"*-1\r\n".to_vec(),
             ["SENTINEL", "MASTER", _] => b"-ERR No such master with that name\r\n".to_vec(),

@@ -30,6 +30,7 @@ mod builder;
 mod certificates;
 mod disk_journal;
 mod fleet;
+mod names;
 mod sentinel;
 mod server;
 mod wait;
@@ -55,6 +56,7 @@ pub use disk_journal::{DiskAction, DiskEvent, DiskImage, DiskJournal, disk_after
 pub use fake_sentinel::{FakeSentinel, Testimony};
 pub use fleet::Fleet;
 pub use hostile::{Attack, HostileServer, Push};
+pub use names::host_with_ips;
 pub use network::Network;
 pub use postgres::Postgres;
 pub use process::Process;

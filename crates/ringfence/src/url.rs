@@ -69,10 +69,10 @@ pub enum Address {
     Service(Service),
 }
 
-/// The files that a TLS connection needs beyond the system's trusted roots.
+/// The files that a TLS connection needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// More trusted roots (`?ca=`), in PEM.
+    /// The trusted roots (`?ca=`), in PEM, instead of the system's.
     pub ca: Option<PathBuf>,
     /// The client's certificate and key (`?cert=`, `?key=`), in PEM.
     pub identity: Option<(PathBuf, PathBuf)>,

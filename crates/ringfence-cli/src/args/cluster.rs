@@ -35,6 +35,12 @@ pub(crate) struct DoctorArgs {
     /// The name of a lock; also checks our user's rights to its keys
     #[arg(value_parser = name, add = lock_names())]
     pub(crate) name: Option<String>,
+
+    /// Behind Sentinels: also log in to the replicas, and compare their clocks
+    ///
+    /// User and password are sent to every address that the master lists as a replica.
+    #[arg(long)]
+    pub(crate) replicas: bool,
 }
 
 /// Show the settings in force, and where each comes from

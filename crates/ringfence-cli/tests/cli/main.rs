@@ -31,6 +31,7 @@ mod person;
 mod rights;
 mod scene;
 mod secrets;
+mod sentinels;
 mod services;
 mod shared;
 mod signals;

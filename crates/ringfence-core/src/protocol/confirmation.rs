@@ -3,7 +3,8 @@
 //! An old master that is cut off together with its clients and one Sentinel goes on serving. So one
 //! Sentinel's word is not enough, and neither is the word of a majority that was given long ago. A
 //! master is confirmed if a majority of **all** Sentinels of the group names its address under one
-//! configuration epoch. [`super::Cluster`] decides how old the questions may be.
+//! configuration epoch. [`super::Cluster`] decides how old the questions may be. What exactly is the
+//! address that a majority gave is decided in `address`.
 //!
 //! Each Sentinel is asked for the epoch, the address and the epoch again, in one pipeline. While a
 //! failover runs, a Sentinel shows the old address with the new epoch; an answer whose epochs
@@ -11,8 +12,11 @@
 //!
 //! Pure: the caller asks the Sentinels, and passes answers and times.
 
-use core::net::IpAddr;
-use std::fmt;
+mod address;
+
+pub use address::MasterAddress;
+use address::{Word, agreed};
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,8 +29,6 @@ use super::quorum;
 pub struct SentinelGroupView {
     /// The Sentinels of the user's list.
     listed: Vec<Listed>,
-    /// Numbers of Sentinels that were reported lately: an older entry has a larger number.
-    reported: Vec<(Timestamp, u32)>,
     /// The number of Sentinels in the birth record.
     recorded: u32,
     /// How long a reported number counts.
@@ -37,6 +39,8 @@ pub struct SentinelGroupView {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Listed {
     last: Option<SentinelAnswer>,
+    /// Numbers of Sentinels that it reported lately: an older entry has a larger number.
+    reported: Vec<(Timestamp, u32)>,
 }
 
 /// What one Sentinel answered.
@@ -56,21 +60,10 @@ pub struct SentinelAnswer {
     pub asked_at: Timestamp,
 }
 
-/// The address of a master, as a Sentinel names it, and the IPs that it resolves to.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct MasterAddress {
-    /// The host: a name or an IP.
-    pub host: Arc<str>,
-    /// The port.
-    pub port: u16,
-    /// The IPs of the host, as far as they are known.
-    pub ips: Arc<[IpAddr]>,
-}
-
 /// A master that a majority of all Sentinels confirms.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ConfirmedMaster {
-    /// Its address.
+    /// Its address: IPs that a majority gave, and a name for its certificate that a majority gave.
     pub address: MasterAddress,
     /// The configuration epoch.
     pub epoch: u64,
@@ -78,6 +71,9 @@ pub struct ConfirmedMaster {
     pub asked_at: Timestamp,
     /// How many Sentinels the group has.
     pub sentinels: u32,
+    /// How many of them a majority of the user's list reports: the number for the birth record.
+    /// Other clients believe that number, so nobody else's word is written there.
+    pub reported: u32,
 }
 
 /// Why no master is confirmed.
@@ -111,7 +107,6 @@ impl SentinelGroupView {
     pub fn new(listed: usize, remember_for: Duration) -> Self {
         Self {
             listed: vec![Listed::default(); listed],
-            reported: Vec::new(),
             recorded: 0,
             remember_for,
         }
@@ -143,27 +138,37 @@ impl SentinelGroupView {
         let total = answer.others.saturating_add(1);
         let remember_for = self.remember_for;
         let counts = |at: Timestamp| now.since(at) <= remember_for;
-        self.reported
+        listed
+            .reported
             .retain(|(at, larger)| *larger > total && counts(*at));
-        self.reported.push((now, total));
+        listed.reported.push((now, total));
         listed.last = Some(answer);
     }
 
-    /// How many Sentinels the group has: the largest number that is known. After `SENTINEL RESET` a
-    /// Sentinel says that there are no others, so its word alone is not enough.
+    /// How many Sentinels the group has: the largest number that is known.
     pub fn total(&self, now: Timestamp) -> u32 {
-        let lately = |(at, _): &&(Timestamp, u32)| now.since(*at) <= self.remember_for;
-        let reported = self
-            .reported
-            .iter()
-            .filter(lately)
-            .map(|(_, total)| *total)
-            .max();
-        reported
-            .unwrap_or(0)
+        self.reported(now)
             .max(self.recorded)
             .max(self.in_list())
             .max(1)
+    }
+
+    /// The largest number of Sentinels that a majority of the user's Sentinels has lately reported,
+    /// this number or more. After `SENTINEL RESET` a Sentinel says that there are no others, and one
+    /// that lies says any number: so the word of one is not enough.
+    fn reported(&self, now: Timestamp) -> u32 {
+        let lately = |(at, _): &&(Timestamp, u32)| now.since(*at) <= self.remember_for;
+        let most_of = |id: &str| {
+            let is_it = |listed: &&Listed| listed.last.as_ref().is_some_and(|last| &*last.id == id);
+            let entries = self.listed.iter().filter(is_it);
+            let reported = entries.flat_map(|listed| &listed.reported);
+            let numbers = reported.filter(lately).map(|(_, number)| *number);
+            numbers.max().unwrap_or(0)
+        };
+        let mut numbers: Vec<u32> = self.voices().map(|answer| most_of(&answer.id)).collect();
+        numbers.sort_unstable_by(|one, other| other.cmp(one));
+        let majority = quorum(self.in_list() as usize);
+        numbers.get(majority - 1).copied().unwrap_or(0)
     }
 
     /// How many Sentinels the user's list has. Entries that have not answered yet count as
@@ -177,37 +182,45 @@ impl SentinelGroupView {
         small(self.voices().count() + unknown)
     }
 
+    /// The last answer of each entry of the list. Several may be of one Sentinel.
+    fn answers(&self) -> impl Iterator<Item = &SentinelAnswer> {
+        self.listed.iter().filter_map(|listed| listed.last.as_ref())
+    }
+
     /// The last answer of each Sentinel. If two entries of the list are one Sentinel, the answer to
     /// the later question counts.
     fn voices(&self) -> impl Iterator<Item = &SentinelAnswer> {
-        let answers = || self.listed.iter().filter_map(|listed| listed.last.as_ref());
-        let all = answers().enumerate();
-        all.filter(move |(i, answer)| {
-            let mut others = answers()
-                .enumerate()
-                .filter(|(j, other)| j != i && other.id == answer.id);
-            !others.any(|(j, other)| (other.asked_at, j) > (answer.asked_at, *i))
+        self.answers().enumerate().filter_map(|(i, answer)| {
+            let mut others = self.answers().enumerate();
+            let is_later = |(j, other): (usize, &SentinelAnswer)| {
+                other.id == answer.id && (other.asked_at, j) > (answer.asked_at, i)
+            };
+            (!others.any(is_later)).then_some(answer)
         })
-        .map(|(_, answer)| answer)
     }
 
-    /// The master that a majority confirms.
+    /// The master that a majority confirms, by the latest questions if there are several.
     pub fn confirmed(&self, now: Timestamp) -> Option<ConfirmedMaster> {
-        let sentinels = self.total(now);
+        let (sentinels, reported) = (self.total(now), self.reported(now));
         let majority = quorum(sentinels as usize);
-        let mut candidates = self.voices().filter(|answer| answer.is_steady());
-        candidates.find_map(|candidate| {
-            let agreeing = self.voices().filter(|answer| answer.agrees_with(candidate));
-            let mut asked: Vec<Timestamp> = agreeing.map(|answer| answer.asked_at).collect();
-            // The majority with the latest questions.
-            asked.sort_unstable_by(|one, other| other.cmp(one));
+        let steady = || self.answers().filter(|answer| answer.is_steady());
+        let under = |epoch: u64| {
+            let words = steady().filter(|answer| answer.epoch_before == epoch);
+            let words: Vec<Word<'_>> = words.map(SentinelAnswer::word).collect();
+            let (address, asked_at) = agreed(&words, majority)?;
             Some(ConfirmedMaster {
-                address: candidate.master.clone(),
-                epoch: candidate.epoch_before,
-                asked_at: *asked.get(majority - 1)?,
+                address,
+                epoch,
+                asked_at,
                 sentinels,
+                reported,
             })
-        })
+        };
+        let mut epochs: Vec<u64> = steady().map(|answer| answer.epoch_before).collect();
+        epochs.sort_unstable();
+        epochs.dedup();
+        let confirmed = epochs.into_iter().filter_map(under);
+        confirmed.max_by_key(|found| (found.asked_at, found.epoch))
     }
 
     /// Why no master is confirmed by answers to questions that were sent at `since` or later.
@@ -238,34 +251,12 @@ impl SentinelAnswer {
         self.epoch_before == self.epoch_after
     }
 
-    fn agrees_with(&self, candidate: &Self) -> bool {
-        let same_epoch = self.is_steady() && self.epoch_before == candidate.epoch_before;
-        same_epoch && self.master.is_same(&candidate.master)
-    }
-}
-
-impl MasterAddress {
-    /// Whether both are one address: the same text, or a common IP, and the same port. Sentinels of
-    /// one group may use names and IPs.
-    pub fn is_same(&self, other: &Self) -> bool {
-        let same_host = self.host.eq_ignore_ascii_case(&other.host)
-            || self.ips.iter().any(|ip| other.ips.contains(ip));
-        self.port == other.port && same_host
-    }
-}
-
-impl fmt::Display for MasterAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host.escape_debug(), self.port),
-            false => write!(f, "{}:{}", self.host.escape_debug(), self.port),
+    fn word(&self) -> Word<'_> {
+        Word {
+            elector: &self.id,
+            address: &self.master,
+            asked_at: self.asked_at,
         }
-    }
-}
-
-impl fmt::Debug for MasterAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

@@ -45,11 +45,8 @@ fn a_group_names_its_sentinels_in_its_url() {
 fn a_fake_sentinel_says_what_it_is_told() {
     let server = Server::start(Flavor::Redis);
     let fake = FakeSentinel::start(Testimony {
-        id: "ab".repeat(20),
-        service: "orders".to_owned(),
-        master: server.addr(),
         epochs: [3, 4],
-        others: 2,
+        ..Testimony::of("orders", &"ab".repeat(20), server.addr())
     });
     let mut stream = TcpStream::connect(("127.0.0.1", fake.port())).unwrap();
     stream

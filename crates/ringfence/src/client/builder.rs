@@ -41,6 +41,7 @@ pub struct Builder {
     pub(super) label: Option<String>,
     look_only: bool,
     never_joins: bool,
+    pub(super) replica_clocks: bool,
     pub(super) clock: Clock,
     entropy: Entropy,
     pub(super) observed: Observed,

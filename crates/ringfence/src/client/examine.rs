@@ -31,9 +31,19 @@ struct Examining {
     clock: Clock,
     wall: crate::node::NodeClock,
     name: Option<Name>,
+    replica_clocks: bool,
 }
 
 impl Builder {
+    /// Has [`examine`](Self::examine) read the clocks of the replicas, too: of a service behind
+    /// Sentinels, one of them may be the next master. Danger: user and password are sent to every
+    /// address that the master lists as a replica, whoever listens there.
+    #[must_use]
+    pub fn examine_replica_clocks(mut self, read: bool) -> Self {
+        self.replica_clocks = read;
+        self
+    }
+
     /// Looks at every node, in node order: what it is, what it lets us do and what of ours it
     /// keeps. The rights to the lock `name` are looked at too, if one is given.
     ///
@@ -56,6 +66,7 @@ impl Builder {
             clock: self.clock.clone(),
             wall: crate::node::NodeClock::system(),
             name,
+            replica_clocks: self.replica_clocks,
         };
         let mut looks = JoinSet::new();
         for (index, url) in urls.into_iter().enumerate() {
@@ -108,10 +119,12 @@ impl Examining {
             clock,
             wall,
             name,
+            replica_clocks,
         } = self;
         let machine = machine(url.address.clone(), clock.clone());
         let node = url.address.to_string();
-        let examiner = crate::node::redis::Examiner::new(url, clock, nodes, drift);
+        let mut examiner = crate::node::redis::Examiner::new(url, clock, nodes, drift);
+        examiner.replica_clocks = replica_clocks;
         let name = name.as_ref().map(Name::as_str);
         let (machine, found) = tokio::join!(machine, examiner.examine(&wall, name));
         Examination {

@@ -109,8 +109,8 @@ pub struct ReplicaExamination {
     pub address: String,
     /// How long it has not acknowledged anything to its master, in whole seconds.
     pub lag: Option<Duration>,
-    /// Its clock.
-    pub clock: Result<ClockSample, Trouble>,
+    /// Its clock; `None` if it was not asked for.
+    pub clock: Option<Result<ClockSample, Trouble>>,
 }
 
 /// The clock of a node.

@@ -16,7 +16,7 @@ pub struct SentinelLogin {
     pub user: Option<String>,
     /// The password (`?sentinel_password=`). Never shown.
     pub password: Option<String>,
-    /// TLS, if the scheme asks for it; `?sentinel_ca=` names more trusted roots.
+    /// TLS, if the scheme asks for it; `?sentinel_ca=` names its trusted roots.
     pub tls: Option<TlsFiles>,
 }
 

@@ -44,13 +44,8 @@ async fn a_sentinel_that_names_an_old_master_costs_a_warning_and_nothing_else() 
     let (log, _listening) = Log::listen();
     let group = SentinelGroup::builder(Flavor::Redis).replicas(1).start();
     let old = Server::start(Flavor::Redis);
-    let fake = FakeSentinel::start(Testimony {
-        id: "ab".repeat(20),
-        service: SentinelGroup::SERVICE.to_owned(),
-        master: old.addr(),
-        epochs: [0, 0],
-        others: 2,
-    });
+    let id = "ab".repeat(20);
+    let fake = FakeSentinel::start(Testimony::of(SentinelGroup::SERVICE, &id, old.addr()));
     let sentinels = group.sentinels();
     let ports = [fake.port(), sentinels[0].port(), sentinels[1].port()];
     until_warned(
@@ -69,12 +64,10 @@ async fn a_sentinel_after_a_reset_costs_a_warning_and_nothing_else() {
     let (log, _listening) = Log::listen();
     let group = SentinelGroup::builder(Flavor::Valkey).replicas(1).start();
     // The real one would find the others again within a second.
+    let id = "cd".repeat(20);
     let fake = FakeSentinel::start(Testimony {
-        id: "cd".repeat(20),
-        service: SentinelGroup::SERVICE.to_owned(),
-        master: group.master().addr(),
-        epochs: [0, 0],
         others: 0,
+        ..Testimony::of(SentinelGroup::SERVICE, &id, group.master().addr())
     });
     group.sentinels()[2].command(&["SENTINEL", "RESET", SentinelGroup::SERVICE]);
     let ports: Vec<u16> = group.sentinels()[1..].iter().map(Server::port).collect();
@@ -86,6 +79,30 @@ async fn a_sentinel_after_a_reset_costs_a_warning_and_nothing_else() {
         "knows 1 of 3 Sentinels",
     )
     .await;
+}
+
+/// It is believed neither while it is there nor when it is gone: its number is not recorded.
+#[tokio::test]
+async fn a_sentinel_that_invents_others_costs_a_warning_and_nothing_else() {
+    for others in [3, 4_000_000_000] {
+        let (log, _listening) = Log::listen();
+        let group = SentinelGroup::builder(Flavor::Redis).replicas(0).start();
+        let id = "ef".repeat(20);
+        let fake = FakeSentinel::start(Testimony {
+            others,
+            ..Testimony::of(SentinelGroup::SERVICE, &id, group.master().addr())
+        });
+        let sentinels = group.sentinels();
+        let ports = [fake.port(), sentinels[0].port(), sentinels[1].port()];
+        let urls = group.url_at(&ports);
+        let text = "but the majority knows 3";
+        until_warned(&group, &urls, &log, text).await;
+        assert_eq!(born(&group).split(' ').nth(4), Some("3"));
+        drop(fake);
+        let locks = client(&urls).await;
+        let guard = locks.mutex("job").lock().await.unwrap();
+        guard.release().await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -38,7 +38,9 @@ pub(super) async fn doctor(
     report: Report,
 ) -> Result<Exit, CliFailure> {
     let name = args.name.as_deref();
-    let found = Locks::builder().nodes(nodes).examine(name).await?;
+    let builder = Locks::builder().nodes(nodes);
+    let found = builder.examine_replica_clocks(args.replicas);
+    let found = found.examine(name).await?;
     let diagnosis = Diagnosis::of(&found, name);
     let style = Style {
         colour: io::stdout().is_terminal() && wants_colour(),

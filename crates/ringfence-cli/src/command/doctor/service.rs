@@ -161,18 +161,28 @@ fn replica_clocks(
     let spent = group.window * 2 + Group::CLOCK_STEP + group.stale_master + group.reply_within;
     let limit = group.quarantine.saturating_sub(spent);
     let behind = service.replicas.iter().filter(|replica| {
-        let clock = replica.clock.as_ref().ok();
+        let clock = replica.clock.as_ref().and_then(|clock| clock.as_ref().ok());
         clock.is_some_and(|clock| {
             let behind_us = u64::try_from(master.ahead_us - clock.ahead_us).unwrap_or(0);
             Duration::from_micros(behind_us) > limit / 2
         })
     });
     let behind: Vec<&str> = behind.map(|replica| &*replica.address).collect();
-    let unknown = service
-        .replicas
-        .iter()
-        .filter(|replica| replica.clock.is_err())
-        .count();
+    let unasked = service.replicas.iter().filter(|one| one.clock.is_none());
+    let unasked = unasked.count();
+    let unknown = |one: &&ReplicaExamination| matches!(one.clock, Some(Err(_)));
+    let unknown = service.replicas.iter().filter(unknown).count();
+    if unasked > 0 {
+        return Finding::note(
+            CHECK,
+            format!(
+                "the clock of {} was not compared",
+                many(unasked as u64, "replica")
+            ),
+            "to compare it, use `doctor --replicas`, which sends user and password to the replicas \
+             that the master lists",
+        );
+    }
     match (behind.is_empty(), unknown) {
         (true, 0) => Finding::ok(
             CHECK,

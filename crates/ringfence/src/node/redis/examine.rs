@@ -47,6 +47,8 @@ pub(crate) struct Examiner {
     clock: Clock,
     nodes: usize,
     drift: Drift,
+    /// Whether to log in to the replicas of a service, for their clocks.
+    pub(crate) replica_clocks: bool,
 }
 
 impl Examiner {
@@ -60,6 +62,7 @@ impl Examiner {
             clock,
             nodes,
             drift,
+            replica_clocks: false,
         }
     }
 

@@ -17,10 +17,10 @@ fn service() -> ServiceExamination {
     let replica = |number| ReplicaExamination {
         address: format!("10.0.0.{number}:6379"),
         lag: Some(Duration::from_secs(1)),
-        clock: Ok(ClockSample {
+        clock: Some(Ok(ClockSample {
             ahead_us: 0,
             round_trip: Duration::from_micros(200),
-        }),
+        })),
     };
     ServiceExamination {
         master: "10.0.0.1:6379".to_owned(),
@@ -124,9 +124,18 @@ fn replicas_that_are_missing_or_late_are_a_warning() {
 #[test]
 fn a_replica_whose_clock_is_far_behind_is_a_warning() {
     warns("replica-clocks", &["10.0.0.2:6379"], |service| {
-        service.replicas[0].clock.as_mut().unwrap().ahead_us = -60_000_000;
+        let clock = service.replicas[0].clock.as_mut().unwrap();
+        clock.as_mut().unwrap().ahead_us = -60_000_000;
     });
     warns("replica-clocks", &["cannot be read"], |service| {
-        service.replicas[0].clock = Err(trouble(TroubleKind::Denied, "no"));
+        service.replicas[0].clock = Some(Err(trouble(TroubleKind::Denied, "no")));
     });
+}
+
+#[test]
+fn clocks_of_replicas_that_nobody_asked_for_are_a_note() {
+    let diagnosis = diagnosis(|service| service.replicas[0].clock = None);
+    let finding = only(&diagnosis, "replica-clocks");
+    assert_eq!(finding.verdict, FindingVerdict::Note, "{finding:?}");
+    assert!(finding.says.contains("was not compared"), "{finding:?}");
 }

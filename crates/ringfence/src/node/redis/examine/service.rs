@@ -6,9 +6,10 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::node::{
-    NodeClock, ReplicaExamination, SentinelWord, ServiceExamination, Trouble, TroubleKind,
+    ClockSample, NodeClock, ReplicaExamination, SentinelWord, ServiceExamination, Trouble,
+    TroubleKind,
 };
-use crate::protocol::{ConfirmedMaster, MasterAddress};
+use crate::protocol::ConfirmedMaster;
 use crate::url::Address;
 
 use super::Examiner;
@@ -48,7 +49,8 @@ pub(super) fn examination(
 
 /// A replica, as its master reports it.
 pub(super) struct Replica {
-    address: MasterAddress,
+    host: String,
+    port: u16,
     lag: Option<Duration>,
 }
 
@@ -78,7 +80,9 @@ impl Examiner {
         self.reporter.trouble(TroubleKind::Other, what)
     }
 
-    /// Reads the clocks of `replicas`: a replica may be the next master.
+    /// The facts about `replicas`. Their addresses are what the master says, and a password may go to
+    /// no address that neither the user nor a majority of the Sentinels named: so their clocks are
+    /// read only if the caller asks for them.
     pub(super) async fn examine_replicas(
         &self,
         dial: &Dial,
@@ -86,12 +90,11 @@ impl Examiner {
         wall: &NodeClock,
     ) -> Vec<ReplicaExamination> {
         let mut examined = Vec::new();
-        for Replica { address, lag } in replicas {
-            let listeners = Arc::new(WakeListeners::default());
-            let connected = self.bounded(dial.connect(Some(&address), &listeners)).await;
-            let clock = match connected {
-                Ok(mut connection) => self.read_clock(&mut connection, wall).await,
-                Err(trouble) => Err(trouble),
+        for Replica { host, port, lag } in replicas {
+            let address = Address::Tcp(host, port);
+            let clock = match dial.at(&address).filter(|_| self.replica_clocks) {
+                Some(dial) => Some(self.replica_clock(&dial, wall).await),
+                None => None,
             };
             examined.push(ReplicaExamination {
                 address: address.to_string(),
@@ -100,6 +103,12 @@ impl Examiner {
             });
         }
         examined
+    }
+
+    async fn replica_clock(&self, dial: &Dial, wall: &NodeClock) -> Result<ClockSample, Trouble> {
+        let listeners = Arc::new(WakeListeners::default());
+        let mut connection = self.bounded(dial.connect(None, &listeners)).await?;
+        self.read_clock(&mut connection, wall).await
     }
 
     /// How many replicas the master needs to accept writes.
@@ -133,14 +142,12 @@ pub(super) fn replicas(answer: Option<&Value>) -> Vec<Replica> {
             let mut fields = fields.trim_end().split(',');
             fields.find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
         };
-        let address = MasterAddress {
-            host: field("ip")?.into(),
-            port: field("port")?.parse().ok()?,
-            ips: [].into(),
-        };
         let lag = field("lag").and_then(|lag| lag.parse().ok());
-        let lag = lag.map(Duration::from_secs);
-        Some(Replica { address, lag })
+        Some(Replica {
+            host: field("ip")?.to_owned(),
+            port: field("port")?.parse().ok()?,
+            lag: lag.map(Duration::from_secs),
+        })
     });
     lines.take(REPLICAS_MAX).collect()
 }
@@ -158,7 +165,12 @@ mod tests {
         let found = replicas(Some(&Value::BulkString(text.into())));
         let found: Vec<_> = found
             .iter()
-            .map(|one| (one.address.to_string(), one.lag))
+            .map(|one| {
+                (
+                    Address::Tcp(one.host.clone(), one.port).to_string(),
+                    one.lag,
+                )
+            })
             .collect();
         let expected = [
             ("10.0.0.2:6380".to_owned(), Some(Duration::from_secs(1))),

@@ -154,7 +154,7 @@ impl Handshake {
             return Err(CallError::NotSent(trouble));
         }
         server.epoch = Some(confirmed.epoch);
-        server.sentinels = confirmed.sentinels;
+        server.sentinels = confirmed.reported;
         Ok(())
     }
 

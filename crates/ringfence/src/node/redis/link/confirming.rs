@@ -248,6 +248,7 @@ mod tests {
             epoch: 7,
             asked_at: now,
             sentinels: 3,
+            reported: 3,
         };
         for standing in [
             SessionStanding::Fresh,

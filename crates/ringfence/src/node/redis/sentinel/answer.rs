@@ -12,6 +12,8 @@ use crate::time::Timestamp;
 
 /// The longest host name.
 const HOST_MAX_BYTES: usize = 255;
+/// The most IPs of a name that are looked at.
+const IPS_MAX: usize = 16;
 /// How long the name of a host may take to be resolved.
 const RESOLVE: Duration = Duration::from_millis(500);
 
@@ -97,11 +99,14 @@ impl Said {
     /// The answer to questions that were sent at `asked_at`.
     pub(super) async fn resolve(self, asked_at: Timestamp) -> SentinelAnswer {
         let ips = match self.host.parse::<IpAddr>() {
-            Ok(ip) => vec![ip],
+            Ok(ip) => vec![ip.to_canonical()],
             Err(_) => {
                 let found = tokio::net::lookup_host((self.host.as_str(), self.port));
                 match tokio::time::timeout(RESOLVE, found).await {
-                    Ok(Ok(found)) => found.map(|address| address.ip()).collect(),
+                    Ok(Ok(found)) => {
+                        let ips = found.map(|address| address.ip().to_canonical());
+                        ips.take(IPS_MAX).collect()
+                    }
                     // Texts are compared, too.
                     Ok(Err(_)) | Err(_) => Vec::new(),
                 }

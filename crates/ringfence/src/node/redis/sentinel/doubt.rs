@@ -1,5 +1,7 @@
 //! What is said when Sentinels confirm nothing, or when one of them disagrees.
 
+use std::cmp::Ordering;
+
 use crate::node::{CallError, Trouble, TroubleKind};
 use crate::protocol::{Unconfirmed, quorum};
 use crate::time::Timestamp;
@@ -105,13 +107,17 @@ impl Sentinels {
                 last.master, last.epoch_after, confirmed.address, confirmed.epoch
             ));
         }
-        (last.others.saturating_add(1) < confirmed.sentinels).then(|| {
-            format!(
-                "the Sentinel {name} knows {} of {} Sentinels",
-                last.others.saturating_add(1),
-                confirmed.sentinels
-            )
-        })
+        let (known, total) = (last.others.saturating_add(1), confirmed.sentinels);
+        match known.cmp(&total) {
+            Ordering::Less => Some(format!(
+                "the Sentinel {name} knows {known} of {total} Sentinels"
+            )),
+            Ordering::Equal => None,
+            Ordering::Greater => Some(format!(
+                "the Sentinel {name} says that there are {known} Sentinels, but the majority knows \
+                 {total}"
+            )),
+        }
     }
 }
 

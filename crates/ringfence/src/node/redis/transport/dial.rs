@@ -1,5 +1,7 @@
 //! Makes the connections of one node: where to connect, and how to log in.
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use redis::{
@@ -108,6 +110,18 @@ impl Dial {
         })
     }
 
+    /// Connects to the server at `address` in the same way; `None` if that is not possible.
+    pub(crate) fn at(&self, address: &Address) -> Option<Self> {
+        match self {
+            Self::Ourselves { tls, login, .. } => Some(Self::Ourselves {
+                address: address.clone(),
+                tls: tls.clone(),
+                login: login.clone(),
+            }),
+            Self::Client(_) => None,
+        }
+    }
+
     /// Connects, logs in and selects the database. The caller limits the time.
     ///
     /// Wakes are pushed over the same connection, which needs RESP3. A server without RESP3 sends
@@ -140,25 +154,23 @@ impl Dial {
                 login,
             } => match (address, master) {
                 (Address::Tcp(host, port), _) => {
-                    let tls = tls.as_ref();
-                    connect_tcp(host, *port, tls, login, listeners).await
+                    let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                    enter(stream, host, tls.as_ref(), login, listeners).await
                 }
                 (Address::Service(_), Some(master)) => {
-                    let tls = tls.as_ref();
-                    connect_tcp(&master.host, master.port, tls, login, listeners).await
+                    let stream = connect_to(master).await?;
+                    enter(stream, &master.host, tls.as_ref(), login, listeners).await
                 }
                 // The caller asks the Sentinels first.
                 (Address::Service(_), None) => {
-                    Err(std::io::Error::from(std::io::ErrorKind::AddrNotAvailable).into())
+                    Err(io::Error::from(io::ErrorKind::AddrNotAvailable).into())
                 }
                 #[cfg(unix)]
                 (Address::Unix(path), _) => {
                     log_in(UnixStream::connect(path).await?, login, listeners).await
                 }
                 #[cfg(not(unix))]
-                (Address::Unix(_), _) => {
-                    Err(std::io::Error::from(std::io::ErrorKind::Unsupported).into())
-                }
+                (Address::Unix(_), _) => Err(io::Error::from(io::ErrorKind::Unsupported).into()),
             },
             Self::Client(client) => {
                 let info = client.get_connection_info().clone();
@@ -180,14 +192,28 @@ impl Dial {
     }
 }
 
-async fn connect_tcp(
+/// Connects to an IP that a majority of the Sentinels gave. A name is not resolved again: it could
+/// have other IPs by now.
+async fn connect_to(master: &MasterAddress) -> io::Result<TcpStream> {
+    if master.ips.is_empty() {
+        let why = format!("the name of the master {master} cannot be resolved");
+        return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, why));
+    }
+    let addresses = master
+        .ips
+        .iter()
+        .map(|ip| SocketAddr::new(*ip, master.port));
+    TcpStream::connect(addresses.collect::<Vec<_>>().as_slice()).await
+}
+
+/// Logs in over `stream`. The certificate of the server must be for `host`.
+async fn enter(
+    stream: TcpStream,
     host: &str,
-    port: u16,
     tls: Option<&TlsConnector>,
     login: &RedisConnectionInfo,
     listeners: Option<&Arc<WakeListeners>>,
 ) -> RedisResult<Connection> {
-    let stream = TcpStream::connect((host, port)).await?;
     // Our batches are complete: waiting for more to send would only delay them.
     stream.set_nodelay(true)?;
     match tls {

@@ -1,4 +1,4 @@
-//! TLS with our own choice of cryptography, the system's trusted roots, and those of the URL.
+//! TLS with our own choice of cryptography, and the trusted roots of the URL or of the system.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -51,16 +51,21 @@ pub(crate) fn connector(files: &TlsFiles) -> Result<TlsConnector, TlsError> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// The system's roots (or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`), and those of `ca`.
+/// The roots of `ca` and no others, or else the system's (or those of `SSL_CERT_FILE` and
+/// `SSL_CERT_DIR`). An authority of one's own protects from public ones only if they are not trusted
+/// beside it.
 fn trusted_roots(ca: Option<&Path>) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    // An unreadable root is not trusted; that matters only if none is left.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if let Some(ca) = ca {
-        for certificate in certificates(ca)? {
-            roots
-                .add(certificate)
-                .map_err(|error| unusable(ca, error))?;
+    match ca {
+        Some(ca) => {
+            for certificate in certificates(ca)? {
+                let added = roots.add(certificate);
+                added.map_err(|error| unusable(ca, error))?;
+            }
+        }
+        // An unreadable root is not trusted; that matters only if none is left.
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
     }
     if roots.is_empty() {
