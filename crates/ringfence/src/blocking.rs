@@ -33,6 +33,7 @@ use tokio::task::coop::poll_proceed;
 use crate::client::{
     self, Builder, ConnectError, InspectError, Inspection, NameInspection, NodeStatus,
 };
+use crate::environment::OwnerProcess;
 
 use held::Blocking;
 
@@ -57,6 +58,7 @@ struct Engine {
     locks: client::Locks,
     /// Taken when the engine is dropped.
     runtime: Option<Runtime>,
+    process: OwnerProcess,
 }
 
 impl Engine {
@@ -66,6 +68,9 @@ impl Engine {
     /// Inside a tokio task.
     #[track_caller]
     fn run<T>(&self, future: impl Future<Output = T>) -> T {
+        if !self.process.is_ours() {
+            return refused(future);
+        }
         refuse_inside_a_task();
         match &self.runtime {
             Some(runtime) => runtime.block_on(future),
@@ -83,6 +88,15 @@ impl Engine {
     ) -> Result<G, E> {
         let guard = self.run(taking)?;
         Ok(G::new(guard, Arc::clone(self)))
+    }
+}
+
+/// The result of a call in a forked child, which has not the thread that the call would wait for. The
+/// client refuses it at once.
+fn refused<T>(call: impl Future<Output = T>) -> T {
+    match std::pin::pin!(call).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => unreachable!("a call in a forked child does not wait"),
     }
 }
 
@@ -137,6 +151,10 @@ impl Drop for Engine {
         let Some(runtime) = self.runtime.take() else {
             return;
         };
+        // Its thread is not in a forked child, which would wait for it.
+        if !self.process.is_ours() {
+            return std::mem::forget((runtime, self.locks.clone()));
+        }
         // A guard may just have begun its release.
         let locks = self.locks.clone();
         let end = move || {
@@ -192,6 +210,7 @@ impl Locks {
             engine: Arc::new(Engine {
                 locks,
                 runtime: Some(runtime),
+                process: OwnerProcess::current(),
             }),
         })
     }

@@ -1,4 +1,4 @@
-//! The clock and the random bytes of a client. No other file reads a system clock or calls the
+//! The clock, the random bytes and the process of a client. No other file reads a system clock or calls the
 //! random generator. A test may pass a clock that it steps itself, and a simulation may pass a
 //! seed.
 
@@ -11,10 +11,12 @@ use ringfence_core::splitmix::SplitMix64;
 use crate::time::Timestamp;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
+mod process;
 #[cfg(any(test, feature = "test-util"))]
 mod stepped;
 mod timer;
 
+pub(crate) use process::{OwnCall, OwnerProcess, ProcessBound, own_task};
 #[cfg(any(test, feature = "test-util"))]
 pub use stepped::SteppedClock;
 pub(crate) use timer::{KernelTimer, Timer};

@@ -219,6 +219,10 @@ impl BreakRequest {
     /// # Errors
     /// If the lock is free, if it changed hands, or if no majority of the nodes accepts the break.
     pub async fn run(self) -> Result<Broken, BreakError> {
+        self.locks.own(self.run_here()).await
+    }
+
+    async fn run_here(&self) -> Result<Broken, BreakError> {
         self.locks.check_runtime()?;
         let name = self.name.clone().map_err(ConfigError::from)?;
         let claims = self.claims(&name)?;

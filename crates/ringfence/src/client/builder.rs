@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::entropy::Entropy;
+use crate::environment::own_task;
 use crate::group::Failover;
 use crate::node::Node;
 use crate::node::memory::MemoryNode;
@@ -227,7 +228,8 @@ impl Builder {
         let sender = Sender::new(nodes, cluster, self.clock, observation);
         let runtime = Arc::new(ClientRuntime::new(sender, self.entropy));
         let (watch, schedule) = (RuntimeWatch::of(&runtime), Arc::clone(&runtime.schedule));
-        tokio::spawn(keeper::keep(Arc::downgrade(&runtime), schedule, watch));
+        let keeper = keeper::keep(Arc::downgrade(&runtime), schedule, watch);
+        tokio::spawn(own_task(keeper));
         Ok(Locks {
             shared: Arc::new(Shared {
                 runtime,

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::Notify;
 
 use crate::name::Name;
-use crate::node::HearChange;
+use crate::node::{HearChange, Node};
 use crate::protocol::quorum;
 
 use super::Locks;
@@ -69,7 +69,11 @@ impl Locks {
     /// ```
     pub fn changed_names(&self) -> ChangedNames {
         let inbox = Arc::<Inbox>::default();
-        let nodes = &self.runtime().sender.nodes;
+        // A forked child watches nothing.
+        let nodes: &[Arc<dyn Node>] = match self.is_ours() {
+            true => &self.runtime().sender.nodes,
+            false => &[],
+        };
         let of_nodes = nodes.iter().enumerate().map(|(number, node)| {
             let changes = Arc::new(NodeChanges {
                 node: number,
@@ -88,20 +92,28 @@ impl Locks {
 }
 
 impl ChangedNames {
-    /// Waits for changes, and returns them as [`take`](Self::take) does. Safe to cancel.
+    /// Waits for changes, and returns them as [`take`](Self::take) does. A forked child has none.
+    /// Safe to cancel.
     pub async fn next(&self) -> BTreeSet<String> {
-        loop {
-            let names = self.take();
-            if !names.is_empty() {
-                return names;
+        let waiting = async {
+            loop {
+                let names = self.take();
+                if !names.is_empty() {
+                    return names;
+                }
+                self.inbox.arrived.notified().await;
             }
-            self.inbox.arrived.notified().await;
-        }
+        };
+        let process = self.locks.runtime().process;
+        process.call(waiting, BTreeSet::new).await
     }
 
     /// The names that were written since the last call, without the prefix of the client. They come
     /// from other programs: escape them before they reach a terminal.
     pub fn take(&self) -> BTreeSet<String> {
+        if !self.locks.is_ours() {
+            return BTreeSet::new();
+        }
         let names = std::mem::take(&mut self.inbox.told().names);
         let names = names.iter().filter_map(|key| self.locks.name_of_user(key));
         names.map(|name| name.given).collect()
@@ -111,7 +123,7 @@ impl ChangedNames {
     /// tell of their changes at present.
     pub fn covers_all(&self) -> bool {
         let nodes = self.locks.node_names().len();
-        self.inbox.told().covered.len() + quorum(nodes) > nodes
+        self.locks.is_ours() && self.inbox.told().covered.len() + quorum(nodes) > nodes
     }
 }
 

@@ -216,6 +216,12 @@ pub enum ConfigError {
          connect again in a runtime that lasts as long as the client"
     )]
     RuntimeGone,
+    /// This is a forked child, and the client belongs to its parent.
+    #[error(
+        "this client belongs to the process that connected it, and this is a forked child of it; \
+         connect after the fork"
+    )]
+    ForkedProcess,
 }
 
 /// A quarantine bounds the TTL of nodes that form a quorum, and of a single server with a failover

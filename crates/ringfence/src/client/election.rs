@@ -102,10 +102,12 @@ impl Election {
     /// # Errors
     /// If too few nodes answer to decide, or if the name is not allowed.
     pub async fn leader(&self) -> Result<Option<Leader>, InspectError> {
-        let claims: Arc<[Claim]> = self.0.wanted(None)?.claims;
-        Watch::new(Arc::clone(self.0.runtime()), claims)
-            .leader()
-            .await
+        let asking = async {
+            let claims: Arc<[Claim]> = self.0.wanted(None)?.claims;
+            let watch = Watch::new(Arc::clone(self.0.runtime()), claims);
+            watch.leader().await
+        };
+        self.0.locks.own(asking).await
     }
 
     /// Watches who leads, without standing.
@@ -132,6 +134,9 @@ impl Election {
     /// # Errors
     /// If the name is not allowed. Nothing was sent.
     pub fn observe(&self) -> Result<Observer, ConfigError> {
+        if !self.0.locks.is_ours() {
+            return Err(ConfigError::ForkedProcess);
+        }
         let claims: Arc<[Claim]> = self.0.wanted(None)?.claims;
         Ok(Observer::new(Watch::new(
             Arc::clone(self.0.runtime()),

@@ -264,6 +264,12 @@ pub enum ReleaseError {
         "no majority of the nodes confirmed the release; the lock ends with its ttl at the latest"
     )]
     Unconfirmed,
+    /// This is a forked child, and the lock belongs to its parent. Nothing was sent.
+    #[error(
+        "the lock belongs to the process that took it, and this is a forked child of it: nothing \
+         was released"
+    )]
+    ForkedProcess,
 }
 
 /// Why `hold` returned no result of the work.

@@ -88,6 +88,9 @@ impl Guard {
     /// Whether it is still held, by the local clock. An error once the deadline has passed or loss
     /// was proved. (A pause right after this call is what the fence is for.)
     pub fn check(&self) -> Result<(), Lost> {
+        if !self.locks.is_ours() {
+            return Err(Lost::ForkedProcess);
+        }
         loop {
             let hold = self.hold();
             let held = hold.check();
@@ -100,7 +103,10 @@ impl Guard {
 
     /// How long until the deadline; zero once it is lost.
     pub fn remaining(&self) -> Duration {
-        self.hold().remaining()
+        match self.locks.is_ours() {
+            true => self.hold().remaining(),
+            false => Duration::ZERO,
+        }
     }
 
     /// The moment until which it is certainly held, unless it is extended. Never moves back while
@@ -119,11 +125,18 @@ impl Guard {
     /// [`Clock::now`](crate::clock::Clock::now) and to hand to
     /// [`Clock::sleep_until`](crate::clock::Clock::sleep_until). Never moves back.
     pub fn exact_deadline(&self) -> Timestamp {
-        self.hold().deadline()
+        match self.locks.is_ours() {
+            true => self.hold().deadline(),
+            false => Timestamp::ZERO,
+        }
     }
 
     /// Extends it to at least `ttl` from now. A failed extend never releases.
     pub async fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
+        self.locks.own(self.extend_here(ttl)).await
+    }
+
+    async fn extend_here(&self, ttl: Duration) -> Result<(), ExtendError> {
         self.locks.check_runtime()?;
         let most = self.locks.longest_ttl();
         let ttl = whole_millis(ttl);
@@ -172,14 +185,18 @@ impl Guard {
 
     /// Completes once the lock is lost: at its deadline, or at the first proof. Cancel-safe.
     pub async fn lost(&self) -> Lost {
-        loop {
-            let hold = self.hold();
-            let why = hold.lost().await;
-            // It may have become a share meanwhile.
-            if Arc::ptr_eq(hold, self.hold()) {
-                return why;
+        let waiting = async {
+            loop {
+                let hold = self.hold();
+                let why = hold.lost().await;
+                // It may have become a share meanwhile.
+                if Arc::ptr_eq(hold, self.hold()) {
+                    return why;
+                }
             }
-        }
+        };
+        let process = self.locks.runtime().process;
+        process.call(waiting, || Lost::ForkedProcess).await
     }
 
     /// Runs `work` and drops it when the lock is lost, at its deadline or at the first proof.
@@ -208,6 +225,9 @@ impl Guard {
 
     /// Every node's vote in the latest round, in node order.
     pub fn votes(&self) -> Votes {
+        if !self.locks.is_ours() {
+            return Votes::new(&[], []);
+        }
         let nodes = &self.locks.shared.runtime.sender.nodes;
         Votes::new(self.locks.node_names(), self.hold().votes())
             .with_tiers(nodes.iter().map(|node| node.tier()))
@@ -227,7 +247,13 @@ impl Guard {
     /// or if no majority confirmed. An error never means that the work failed.
     ///
     /// While other guards of its owner hold on, only the count goes down.
-    pub async fn release(mut self) -> Result<(), ReleaseError> {
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        let process = self.locks.runtime().process;
+        let forked = || Err(ReleaseError::ForkedProcess);
+        process.call(self.release_here(), forked).await
+    }
+
+    async fn release_here(mut self) -> Result<(), ReleaseError> {
         // Asked while it is counted: once it is not, the others may downgrade what they hold.
         let held = self.share.is_some().then(|| self.check());
         match self.part(false) {
@@ -262,7 +288,13 @@ impl Guard {
     /// While other guards of its [`Owner`](crate::Owner) hold the lock exclusively it stays
     /// exclusive, so that what they were promised holds. Readers enter when the last of those
     /// guards is released, dropped or downgraded.
-    pub async fn downgrade(mut self) -> Result<ReadGuard, Lost> {
+    pub async fn downgrade(self) -> Result<ReadGuard, Lost> {
+        let process = self.locks.runtime().process;
+        let forked = || Err(Lost::ForkedProcess);
+        process.call(self.downgrade_here(), forked).await
+    }
+
+    async fn downgrade_here(mut self) -> Result<ReadGuard, Lost> {
         if self.share.is_some() {
             return self.downgrade_share().await;
         }
@@ -294,6 +326,15 @@ impl Guard {
         Ok(guard)
     }
 
+    /// In a forked child: keeps everything that it has, since to drop that may lock a mutex.
+    fn leak(&mut self) {
+        std::mem::forget((
+            Arc::clone(&self.hold),
+            self.locks.clone(),
+            self.share.take(),
+        ));
+    }
+
     /// What another process needs to extend or release this lock.
     pub fn receipt(&self) -> Receipt {
         Receipt::new(self.hold())
@@ -305,7 +346,9 @@ impl Guard {
     /// Where an owner has other guards of it, it is left behind when the last of them has gone.
     pub fn leave(mut self) -> Receipt {
         self.done = true;
-        if self.part(true) != Parting::OthersHold {
+        if !self.locks.is_ours() {
+            self.leak();
+        } else if self.part(true) != Parting::OthersHold {
             self.hold.stop();
         }
         self.receipt()
@@ -318,6 +361,9 @@ impl Drop for Guard {
     fn drop(&mut self) {
         if self.done {
             return;
+        }
+        if !self.locks.is_ours() {
+            return self.leak();
         }
         match self.part(false) {
             Parting::Last => {

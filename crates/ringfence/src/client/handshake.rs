@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::environment::own_task;
 use crate::group::Group;
 use crate::node::{CallError, Facts, Trouble, TroubleKind};
 use crate::protocol::{ExplicitValues, Vote, quorum, refuse_unsafe, settled};
@@ -34,7 +35,8 @@ pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
         check_fit(&shared.names, &answers)?;
         if let Some(group) = shared.settings.wishes.decide(&answers) {
             let (joined, rest, asked) = join(runtime, group).await;
-            tokio::spawn(hear_rest(Arc::downgrade(runtime), rest, asked));
+            let rest = hear_rest(Arc::downgrade(runtime), rest, asked);
+            tokio::spawn(own_task(rest));
             duplicate_nodes::refuse_repeated(&shared.names, &joined)?;
             return check_fit(&shared.names, &joined);
         }
@@ -53,7 +55,8 @@ pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
             .await;
     }
     // No majority yet, so the group's values are not known: they are learnt as soon as one answers.
-    tokio::spawn(join_later(Arc::downgrade(runtime), shared.settings.wishes));
+    let joining = join_later(Arc::downgrade(runtime), shared.settings.wishes);
+    tokio::spawn(own_task(joining));
     Ok(())
 }
 

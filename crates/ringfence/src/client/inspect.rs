@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::message::{Answer, Claim, Mode, Reply, View};
 use crate::name::Name;
-use crate::node::{CallError, Tier, Trouble};
+use crate::node::{CallError, Tier, Trouble, TroubleKind};
 use crate::observation::Stats;
 use crate::protocol::{Discount, duplicates, inspect};
 use crate::runtime::gather::all;
@@ -42,9 +42,12 @@ impl Locks {
     /// # Errors
     /// If no majority of the nodes answers, or if the name is not allowed.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Inspection, InspectError> {
-        self.check_runtime()?;
-        let claims = self.claims([name]).map_err(ConfigError::from)?;
-        self.inspect_claims(claims).await
+        let inspecting = async {
+            self.check_runtime()?;
+            let claims = self.claims([name]).map_err(ConfigError::from)?;
+            self.inspect_claims(claims).await
+        };
+        self.own(inspecting).await
     }
 
     /// Everything with this name, as a majority of the nodes sees it: the lock, the semaphore and
@@ -66,6 +69,10 @@ impl Locks {
     /// # Errors
     /// If no majority of the nodes answers, or if the name is not allowed.
     pub async fn inspect_all(&self, name: impl AsRef<str>) -> Result<NameInspection, InspectError> {
+        self.own(self.inspect_all_here(name.as_ref())).await
+    }
+
+    async fn inspect_all_here(&self, name: &str) -> Result<NameInspection, InspectError> {
         self.check_runtime()?;
         let own = self.claims([name]).map_err(ConfigError::from)?;
         let name = &own[0].name;
@@ -192,6 +199,31 @@ impl Locks {
 
     /// The state of every node, in node order.
     pub async fn nodes(&self) -> Vec<NodeStatus> {
+        let process = self.runtime().process;
+        let statuses = process.call(async { Some(self.nodes_here().await) }, || None);
+        statuses.await.unwrap_or_else(|| self.nodes_of_parent())
+    }
+
+    /// What a forked child says of the nodes.
+    fn nodes_of_parent(&self) -> Vec<NodeStatus> {
+        let names = self.shared.names.iter();
+        let statuses = names.map(|node| {
+            let detail = format!("{node}: {}", ConfigError::ForkedProcess);
+            NodeStatus {
+                node: node.clone(),
+                facts: Err(CallError::NotSent(Trouble::new(
+                    TroubleKind::Disconnected,
+                    detail,
+                ))),
+                quarantine: None,
+                discount: None,
+                clock_jumps: 0,
+            }
+        });
+        statuses.collect()
+    }
+
+    async fn nodes_here(&self) -> Vec<NodeStatus> {
         let runtime = &self.shared.runtime;
         let asked = runtime.sender.clock.now();
         let answers = runtime.sender.probe(asked + PATIENCE, all).await;

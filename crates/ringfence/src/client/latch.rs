@@ -139,6 +139,10 @@ impl Latch {
     /// # }
     /// ```
     pub async fn arrive(&self) -> Result<Arrival, LatchError> {
+        self.locks.own(self.arrive_here()).await
+    }
+
+    async fn arrive_here(&self) -> Result<Arrival, LatchError> {
         let wanted = self.wanted(None)?;
         let party = self.party.clone()?;
         let arrived = latch::arrive(self.locks.runtime(), &wanted, &party).await;
@@ -160,9 +164,12 @@ impl Latch {
 
     /// Waits until the latch is open, without arriving. Cancel-safe.
     pub async fn wait(&self) -> Result<(), LatchError> {
-        let wanted = self.wanted(self.wait_for)?;
-        let opened = latch::wait(self.locks.runtime(), &wanted).await;
-        opened.map(|_| ()).map_err(|refusal| self.failed(refusal))
+        let waiting = async {
+            let wanted = self.wanted(self.wait_for)?;
+            let opened = latch::wait(self.locks.runtime(), &wanted).await;
+            opened.map(|_| ()).map_err(|refusal| self.failed(refusal))
+        };
+        self.locks.own(waiting).await
     }
 
     fn wanted(&self, wait: Option<Duration>) -> Result<LatchRequest, ConfigError> {

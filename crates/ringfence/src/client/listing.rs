@@ -166,6 +166,10 @@ impl Locks {
     /// # Errors
     /// If no majority of the nodes answers.
     pub async fn list_breaks(&self) -> Result<Vec<ListedBreak>, ListError> {
+        self.own(self.list_breaks_here()).await
+    }
+
+    async fn list_breaks_here(&self) -> Result<Vec<ListedBreak>, ListError> {
         let mut search = GroupSearch::new(self.clone(), true);
         let mut breaks: BTreeMap<(Name, u64, String), ListedBreak> = BTreeMap::new();
         loop {
@@ -233,6 +237,11 @@ impl Listing {
     /// # Errors
     /// If no majority of the nodes answers. The next step begins a new round.
     pub async fn step(&mut self) -> Result<ListStep, ListError> {
+        let locks = self.search.locks().clone();
+        locks.own(self.step_here()).await
+    }
+
+    async fn step_here(&mut self) -> Result<ListStep, ListError> {
         if self.search.is_complete() {
             self.search.restart();
             self.found.clear();

@@ -201,10 +201,13 @@ impl Lock {
     }
 
     async fn take(&self, wait: Option<Duration>) -> Result<Guard, AcquireError> {
-        match &self.owner {
-            Some(owner) => self.take_for(owner, wait).await,
-            None => self.take_alone(wait).await,
-        }
+        let taking = async {
+            match &self.owner {
+                Some(owner) => self.take_for(owner, wait).await,
+                None => self.take_alone(wait).await,
+            }
+        };
+        self.locks.own(taking).await
     }
 
     pub(super) async fn take_alone(&self, wait: Option<Duration>) -> Result<Guard, AcquireError> {

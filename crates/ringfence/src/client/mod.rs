@@ -35,6 +35,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::environment::OwnCall;
 use crate::message::{Claim, Mode};
 use crate::name::{Name, NameError};
 use crate::runtime::ClientRuntime;
@@ -105,6 +106,12 @@ impl Locks {
     /// but once that runtime has ended nothing is renewed, and every call fails with
     /// [`ConfigError::RuntimeGone`].
     ///
+    /// The client, its guards and its locks belong to the process that connects. After a `fork` the
+    /// child's copies send and write nothing, and every call there fails with
+    /// [`ConfigError::ForkedProcess`], [`ReleaseError::ForkedProcess`] or
+    /// [`Lost::ForkedProcess`](crate::Lost::ForkedProcess). The child can connect for itself; a lock
+    /// file that its parent had open it can use only after an `exec`.
+    ///
     /// # Errors
     /// If a setting is not allowed, or if a majority of the nodes is not fit to hold locks.
     pub async fn connect(urls: &str) -> Result<Self, ConnectError> {
@@ -174,7 +181,10 @@ impl Locks {
     ///
     /// Until a majority of the nodes has answered, this is the value of the client's own settings.
     pub fn longest_ttl(&self) -> Duration {
-        lease::longest_ttl(&self.shared.runtime.sender.cluster())
+        match self.is_ours() {
+            true => lease::longest_ttl(&self.shared.runtime.sender.cluster()),
+            false => Duration::ZERO,
+        }
     }
 
     /// Ends all waiting calls of this client and waits until a majority of the nodes has confirmed
@@ -184,18 +194,19 @@ impl Locks {
     /// All clones are closed, too: later calls fail with [`AcquireError::Cancelled`]. Guards that
     /// are still held stay valid, and renewed, until they are dropped.
     pub async fn close(&self) {
-        self.shared.runtime.close();
-        let (closing, clock) = (
-            &self.shared.runtime.closing,
-            &self.shared.runtime.sender.clock,
-        );
-        closing.attempts_ended(clock).await;
-        closing.drained(clock).await;
+        let runtime = &self.shared.runtime;
+        let closing = async {
+            runtime.close();
+            runtime.closing.attempts_ended(&runtime.sender.clock).await;
+            runtime.closing.drained(&runtime.sender.clock).await;
+        };
+        runtime.process.call(closing, || ()).await;
     }
 
-    /// Whether [`close`](Self::close) was called, or the tokio runtime of this client has ended.
+    /// Whether [`close`](Self::close) was called, or the tokio runtime of this client has ended, or
+    /// this is a forked child of the process that connected.
     pub fn is_closed(&self) -> bool {
-        self.shared.runtime.closing.is_closed()
+        self.shared.runtime.closing.is_closed() || !self.is_ours()
     }
 
     /// A client whose tokio runtime has ended can renew nothing.
@@ -204,6 +215,20 @@ impl Locks {
             false => Ok(()),
             true => Err(ConfigError::RuntimeGone),
         }
+    }
+
+    /// Whether this is the process that connected, and not a forked child of it.
+    fn is_ours(&self) -> bool {
+        self.shared.runtime.process.is_ours()
+    }
+
+    /// Runs a call of this client. In a forked child it ends with [`ConfigError::ForkedProcess`].
+    fn own<T, E: From<ConfigError>, F: Future<Output = Result<T, E>>>(
+        &self,
+        call: F,
+    ) -> OwnCall<F> {
+        let forked = || Err(ConfigError::ForkedProcess.into());
+        self.shared.runtime.process.call(call, forked)
     }
 
     fn runtime(&self) -> &Arc<ClientRuntime> {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_core::Stream;
 
+use crate::environment::{OwnerProcess, ProcessBound};
 use crate::message::{Answer, Ballot, Claim, Reply, Request};
 use crate::node::CallError;
 use crate::protocol::{Vote, duplicates, inspect, quorum};
@@ -51,14 +52,16 @@ impl LeaderChange {
 ///
 /// It reports the present state at first, and then every change: leaders in the order of their
 /// terms, and when there is no leader. A leader or a vacancy that lasted only between two looks (20
-/// ms to 500 ms) may be missed. It is also a [`Stream`] that ends when the client is closed.
+/// ms to 500 ms) may be missed. It is also a [`Stream`] that ends when the client is closed, and in a
+/// forked child.
 pub struct Observer {
     /// `None` while it looks.
     watch: Option<Box<Watch>>,
-    looking: Option<Pin<Box<dyn Future<Output = Looked> + Send>>>,
+    looking: Option<ProcessBound<Pin<Box<dyn Future<Output = Looked> + Send>>>>,
     name: String,
     /// The highest term that was reported.
     term: u64,
+    process: OwnerProcess,
 }
 
 /// The end of a wait for a change.
@@ -69,6 +72,7 @@ impl Observer {
         let names = watch.request.claims.iter().map(|claim| claim.name.as_str());
         Self {
             name: names.collect::<Vec<_>>().join(", "),
+            process: watch.runtime.process,
             watch: Some(Box::new(watch)),
             looking: None,
             term: 0,
@@ -96,11 +100,15 @@ impl Stream for Observer {
     type Item = LeaderChange;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<LeaderChange>> {
+        if !self.process.is_ours() {
+            return Poll::Ready(None);
+        }
         if let Some(mut watch) = self.watch.take() {
-            self.looking = Some(Box::pin(async move {
+            let looking = async move {
                 let change = watch.next().await;
                 (watch, change)
-            }));
+            };
+            self.looking = Some(ProcessBound::new(Box::pin(looking)));
         }
         let Some(looking) = &mut self.looking else {
             return Poll::Ready(None);

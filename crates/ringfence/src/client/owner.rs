@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex as Turn, Notify};
 
+use crate::environment::OwnerProcess;
 use crate::message::{Claim, Mode};
 use crate::runtime::extending::Extending;
 use crate::runtime::hold::HeldLock;
@@ -45,6 +46,7 @@ use super::lock::Lock;
 #[derive(Clone, Default)]
 pub struct Owner {
     seats: Arc<Mutex<HashMap<OwnerKey, Weak<OwnerLock>>>>,
+    process: OwnerProcess,
 }
 
 /// A client, by address, and a set of claims in the order of their names. A seat that lives has
@@ -111,6 +113,9 @@ impl Owner {
         runtime: &Arc<ClientRuntime>,
         claims: &[Claim],
     ) -> Result<Caller, ConfigError> {
+        if !self.process.is_ours() {
+            return Err(ConfigError::ForkedProcess);
+        }
         let mut claims = claims.to_vec();
         claims.sort_by(|one, other| one.name.cmp(&other.name));
         let mut seats = lock(&self.seats);

@@ -189,6 +189,10 @@ impl Lock {
         receipt: &Receipt,
         ttl: Duration,
     ) -> Result<Duration, ExtendError> {
+        self.locks.own(self.extend_left(receipt, ttl)).await
+    }
+
+    async fn extend_left(&self, receipt: &Receipt, ttl: Duration) -> Result<Duration, ExtendError> {
         let (wanted, id) = self.clone().ttl(ttl).resumed(receipt)?;
         let policy = HoldPolicy {
             ttl: wanted.terms.ttl,
@@ -215,6 +219,10 @@ impl Lock {
     /// # Errors
     /// If the lock was not held any more, or if no majority of the nodes confirmed.
     pub async fn release_receipt(&self, receipt: &Receipt) -> Result<(), ReleaseReceiptError> {
+        self.locks.own(self.release_left(receipt)).await
+    }
+
+    async fn release_left(&self, receipt: &Receipt) -> Result<(), ReleaseReceiptError> {
         let (wanted, id) = self.resumed(receipt)?;
         let runtime = &self.locks.shared.runtime;
         let keep = self.locks.keep_left(receipt, &id).await;

@@ -115,7 +115,8 @@ impl Semaphore {
     pub async fn inspect(&self) -> Result<SemaphoreInspection, InspectError> {
         self.check_permits()?;
         let claims = self.lock.claims.clone().map_err(ConfigError::from)?;
-        self.lock.locks.inspect_slots(&self.name, claims).await
+        let locks = &self.lock.locks;
+        locks.own(locks.inspect_slots(&self.name, claims)).await
     }
 
     /// Extends a permit that [`SemaphoreGuard::leave`] left behind. See [`Lock::extend_receipt`].
@@ -164,11 +165,9 @@ impl Semaphore {
                 warned = self.warn_of_other_number(attempt);
             }
         };
-        let taken = self
-            .lock
-            .acquire_with_observer(wait, Arc::clone(&self.name), note)
-            .await?;
-        let (guard, slot) = taken;
+        let name = Arc::clone(&self.name);
+        let taking = self.lock.acquire_with_observer(wait, name, note);
+        let (guard, slot) = self.lock.locks.own(taking).await?;
         Ok(SemaphoreGuard {
             guard,
             slot: slot.unwrap_or_default(),

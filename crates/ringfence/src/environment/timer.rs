@@ -75,6 +75,7 @@ pub(super) mod boottime {
     use tokio::io::Interest;
     use tokio::io::unix::AsyncFd;
 
+    use super::super::ProcessBound;
     use crate::time::Timestamp;
 
     /// The timers for single sleeps of this process.
@@ -85,7 +86,7 @@ pub(super) mod boottime {
     pub(super) const SPARE_MAX: usize = 16;
 
     /// A `timerfd` on `CLOCK_BOOTTIME`.
-    pub(super) struct BoottimeTimer(AsyncFd<Arc<OwnedFd>>);
+    pub(super) struct BoottimeTimer(ProcessBound<AsyncFd<Arc<OwnedFd>>>);
 
     /// Sets a timer from any thread, without waking the task that waits for it.
     #[derive(Debug)]
@@ -156,7 +157,8 @@ pub(super) mod boottime {
             // The safe constructor is deprecated because a type may hand out a descriptor that it
             // does not keep open. An `OwnedFd` keeps it; its replacement would need `unsafe`.
             #[allow(deprecated)]
-            AsyncFd::with_interest(Arc::new(fd), Interest::READABLE).map(Self)
+            let registered = AsyncFd::with_interest(Arc::new(fd), Interest::READABLE)?;
+            Ok(Self(ProcessBound::new(registered)))
         }
 
         pub(super) fn kernel_timer(&self) -> KernelTimer {

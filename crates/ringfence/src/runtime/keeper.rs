@@ -77,6 +77,12 @@ fn execute(due: &Due, runtime: &Weak<ClientRuntime>) {
 
 impl Drop for ClientRuntime {
     fn drop(&mut self) {
+        if !self.process.is_ours() {
+            // Nodes have sockets and threads, and the schedule has the keeper's timer.
+            std::mem::forget(std::mem::take(&mut self.sender.nodes));
+            std::mem::forget((Arc::clone(&self.schedule), Arc::clone(&self.room)));
+            return;
+        }
         self.schedule.nudge();
     }
 }

@@ -34,6 +34,7 @@ use tokio::sync::Notify;
 #[cfg(test)]
 use crate::clock::Clock;
 use crate::entropy::Entropy;
+use crate::environment::OwnerProcess;
 #[cfg(test)]
 use crate::node::Node;
 #[cfg(test)]
@@ -51,6 +52,8 @@ use waiting::WaitingRoom;
 /// The state that all calls of one client share.
 #[derive(Debug)]
 pub(crate) struct ClientRuntime {
+    /// The process that may use and drop this.
+    pub(crate) process: OwnerProcess,
     pub(crate) sender: Sender,
     pub(crate) entropy: Entropy,
     pub(crate) schedule: Arc<Schedule>,
@@ -65,6 +68,7 @@ impl ClientRuntime {
     pub(crate) fn new(sender: Sender, entropy: Entropy) -> Self {
         let schedule: Arc<Schedule> = Arc::default();
         Self {
+            process: OwnerProcess::current(),
             renewals: Renewals::new(Arc::clone(&schedule)),
             policies: Policies::default(),
             room: Arc::new(WaitingRoom::new(entropy.client_id(), sender.clock.clone())),

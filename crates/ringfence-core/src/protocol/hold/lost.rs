@@ -27,4 +27,7 @@ pub enum Lost {
          expired meanwhile"
     )]
     ClockFroze,
+    /// This is a forked child, and the lock belongs to its parent.
+    #[error("the lock belongs to the process that took it, and this is a forked child of it")]
+    ForkedProcess,
 }

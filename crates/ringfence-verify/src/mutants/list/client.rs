@@ -8,6 +8,7 @@ const GUARD: &str = "crates/ringfence/src/client/guard.rs";
 const OWNER: &str = "crates/ringfence/src/client/owner.rs";
 const TWINS: &str = "crates/ringfence/src/client/duplicate_nodes.rs";
 const VALUES: &str = "crates/ringfence-core/src/protocol/group_values.rs";
+const PROCESS: &str = "crates/ringfence/src/environment/process.rs";
 const CLOCK: &str = "crates/ringfence/src/environment.rs";
 
 mutants! {
@@ -33,7 +34,7 @@ mutants! {
 
     /// A release waits for the renewal that is under way.
     RenewalNotJoined:
-        edit(GUARD, "release",
+        edit(GUARD, "release_here",
             "if let Some(renewal) = self.hold.stop_renewing() {",
             "let renewal = self.hold.stop_renewing();
              if let Some(renewal) = renewal.filter(|_| !mutant!(RenewalNotJoined)) {");
@@ -52,6 +53,12 @@ mutants! {
             "if let Some(has) = seats.iter().find_map(in_the_way)
                  && !mutant!(OwnerWaitsForItself)
              {");
+
+    /// What a forked child inherited belongs to its parent: it sends, writes and drops nothing.
+    ForkedChildActs:
+        edit(PROCESS, "is_ours",
+            "self == Self::current()",
+            "self == Self::current() || mutant!(ForkedChildActs)");
 
     /// `init` refuses one server under two addresses.
     OneServerTwice:

@@ -13,6 +13,7 @@ use redis::{Cmd, PushInfo, PushKind, Value};
 use tokio::runtime::Handle;
 
 use crate::clock::Clock;
+use crate::environment::own_task;
 use crate::node::HearChange;
 
 use super::RedisNode;
@@ -75,7 +76,7 @@ impl ChangeWatch {
             reports,
             listeners: Arc::new(WakeListeners::receiving(node.clock.clone(), receive)),
         };
-        runtime.spawn(watch.run());
+        runtime.spawn(own_task(watch.run()));
     }
 
     async fn run(self) {

@@ -34,6 +34,7 @@ use tokio::sync::mpsc;
 use crate::client::ConnectError;
 use crate::clock::Clock;
 use crate::entropy::Entropy;
+use crate::environment::{OwnerProcess, own_task};
 use crate::node::Tier;
 use crate::url::{Address, RedisUrl};
 
@@ -70,6 +71,16 @@ pub struct RedisNode {
     /// For connections beside that of the link.
     dial: Arc<Dial>,
     clock: Clock,
+    process: OwnerProcess,
+}
+
+impl Drop for RedisNode {
+    fn drop(&mut self) {
+        if !self.process.is_ours() {
+            let connection = (Arc::clone(&self.member), Arc::clone(&self.detached));
+            std::mem::forget((self.work.clone(), connection, self.sentinels.take()));
+        }
+    }
 }
 
 impl RedisNode {
@@ -193,6 +204,7 @@ impl RedisNode {
             sentinels,
             dial,
             clock,
+            process: OwnerProcess::current(),
         };
         PreparedNode {
             node: Box::new(node),
@@ -219,7 +231,7 @@ fn start(prepared: impl IntoIterator<Item = PreparedNode>) -> Result<Vec<RedisNo
     let runtime = runtime()?;
     let mut prepared: Vec<PreparedNode> = prepared.into_iter().collect();
     for asking in prepared.iter_mut().filter_map(|one| one.asking.take()) {
-        runtime.spawn(asking);
+        runtime.spawn(own_task(asking));
     }
     let (nodes, links): (Vec<_>, Vec<_>) = prepared
         .into_iter()
@@ -227,7 +239,7 @@ fn start(prepared: impl IntoIterator<Item = PreparedNode>) -> Result<Vec<RedisNo
         .unzip();
     let set = ConnectionSet::new(links, Some(runtime.clone()));
     let members = set.members();
-    runtime.spawn(set);
+    runtime.spawn(own_task(set));
     let nodes = nodes.into_iter().zip(members);
     Ok(nodes.map(|(node, member)| node(member)).collect())
 }

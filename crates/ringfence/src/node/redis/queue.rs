@@ -106,6 +106,9 @@ impl RedisNode {
         let Work::Call(call) = work else {
             return false;
         };
+        if !self.process.is_ours() {
+            return false;
+        }
         let mut detached = self.detached.lock().unwrap_or_else(PoisonError::into_inner);
         let connection = detached.as_mut();
         connection.is_some_and(|connection| connection.send(&call.request))

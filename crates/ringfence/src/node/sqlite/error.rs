@@ -32,6 +32,12 @@ pub enum SqliteError {
         /// The error of the system.
         source: io::Error,
     },
+    /// This is a forked child, and its parent had a lock file open.
+    #[error(
+        "this is a forked child of a process that had a lock file open, so SQLite cannot lock files \
+         here; fork before the file is opened, or exec after the fork"
+    )]
+    ForkedProcess,
     /// The path leads to a folder or a device.
     #[error("{}: not a file", .0.display())]
     NotAFile(PathBuf),

@@ -25,6 +25,7 @@ mod list_rows;
 mod log;
 mod look;
 mod node_row;
+mod open_files;
 mod pending;
 mod queue_rows;
 mod reader_rows;
@@ -43,6 +44,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
+use crate::environment::ProcessBound;
 use crate::group::Group;
 
 use super::embedded::Job;
@@ -53,6 +55,7 @@ use super::{
 use direct::{Desk, DirectOutcome, Done};
 pub use error::SqliteError;
 pub(crate) use examine::examine;
+use open_files::OpenFile;
 use pending::Pending;
 use store::SqliteStore;
 use wake_socket::WakeSockets;
@@ -66,7 +69,7 @@ use worker::WorkerMessage;
 /// machine no lock is held, since all holders are dead. Fences keep rising and latches keep their
 /// arrivals, also after a power cut: only these are synced to the disk.
 #[derive(Clone)]
-pub struct SqliteNode(Arc<Handle>);
+pub struct SqliteNode(Arc<ProcessBound<Handle>>);
 
 struct Handle {
     name: String,
@@ -97,6 +100,7 @@ impl SqliteNode {
     /// # Errors
     /// If a lock file cannot be at the path, or the file there is not ours.
     pub fn open(path: impl AsRef<Path>, clock: NodeClock) -> Result<Self, SqliteError> {
+        let open = OpenFile::count()?;
         let file = file::LockFile::prepare(path.as_ref())?;
         let connection = schema::open(&file, &clock)?;
         let path = file.path().to_owned();
@@ -112,16 +116,20 @@ impl SqliteNode {
         let ours = Arc::clone(&desk);
         thread::Builder::new()
             .name("ringfence-sqlite".to_owned())
-            .spawn(move || worker::run(&ours, &rung, &inbox, &done))
+            .spawn(move || {
+                worker::run(&ours, &rung, &inbox, &done);
+                drop(ours);
+                drop(open);
+            })
             .map_err(SqliteError::Thread)?;
-        Ok(Self(Arc::new(Handle {
+        Ok(Self::of(Handle {
             name: format!("sqlite:{}", path.display()),
             path,
             desk: Some(desk),
             jobs,
             wake_sockets,
             pending,
-        })))
+        }))
     }
 
     /// A node that only looks at the lock file at `path`: it answers inspections, refuses all else,
@@ -131,6 +139,7 @@ impl SqliteNode {
     /// # Errors
     /// If a lock file cannot be at the path.
     pub fn look(path: impl AsRef<Path>, clock: NodeClock) -> Result<Self, SqliteError> {
+        let open = OpenFile::count()?;
         let path = file::LockFile::locate(path.as_ref())?;
         look::found(&path)?;
         let (jobs, inbox) = channel();
@@ -138,16 +147,23 @@ impl SqliteNode {
         let (file, done) = (path.clone(), Arc::clone(&pending));
         thread::Builder::new()
             .name("ringfence-look".to_owned())
-            .spawn(move || look::run(&file, &clock, &inbox, &done))
+            .spawn(move || {
+                look::run(&file, &clock, &inbox, &done);
+                drop(open);
+            })
             .map_err(SqliteError::Thread)?;
-        Ok(Self(Arc::new(Handle {
+        Ok(Self::of(Handle {
             name: format!("sqlite:{}", path.display()),
             wake_sockets: Arc::new(WakeSockets::beside(&path)),
             path,
             desk: None,
             jobs,
             pending,
-        })))
+        }))
+    }
+
+    fn of(handle: Handle) -> Self {
+        Self(Arc::new(ProcessBound::new(handle)))
     }
 
     /// The user's own lock file: `$XDG_STATE_HOME/ringfence/locks.db`, by default
@@ -165,6 +181,11 @@ impl SqliteNode {
     }
 
     fn ask(&self, job: Job) {
+        if !self.0.is_usable() {
+            let detail = format!("{}: this is a forked child", self.0.name);
+            let error = CallError::NotSent(Trouble::new(TroubleKind::Disconnected, detail));
+            return job.fail(error).deliver();
+        }
         let is_only_one = self.0.pending.begin();
         let message = match &self.0.desk {
             Some(desk) if is_only_one => match desk.carry_out(job) {

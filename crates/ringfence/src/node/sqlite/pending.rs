@@ -11,12 +11,15 @@ use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use crate::environment::OwnerProcess;
+
 /// How long an ending thread waits at most, if another process keeps the file locked.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The number of jobs that were sent and are not done.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
+    process: OwnerProcess,
     count: Mutex<Count>,
     none: Condvar,
 }
@@ -77,14 +80,18 @@ struct WaitOnThreadExit(Vec<Weak<Pending>>);
 impl Drop for WaitOnThreadExit {
     fn drop(&mut self) {
         for pending in self.0.iter().filter_map(Weak::upgrade) {
-            pending.wait(PATIENCE);
+            // A forked child has not the thread that would do the jobs.
+            match pending.process.is_ours() {
+                true => pending.wait(PATIENCE),
+                false => std::mem::forget(pending),
+            }
         }
     }
 }
 
 /// Makes the calling thread wait for `pending` when it ends.
 pub(super) fn wait_at_end(pending: &Arc<Pending>) {
-    if pending.is_none() {
+    if !pending.process.is_ours() || pending.is_none() {
         return;
     }
     // A thread that is already ending has no thread-local values any more: it waits now.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use redis::Value;
 
+use crate::environment::own_task;
 use crate::node::{
     ClockSample, NodeClock, ReplicaExamination, SentinelWord, ServiceExamination, Trouble,
     TroubleKind,
@@ -66,7 +67,7 @@ impl Examiner {
         let sentinels = sentinels.map_err(|error| self.untried(&error))?;
         let sentinels = Arc::new(sentinels);
         // Ends with the Sentinels.
-        tokio::spawn(sentinel::run(&sentinels));
+        tokio::spawn(own_task(sentinel::run(&sentinels)));
         let asked = self.clock.now();
         let confirmed = sentinels.confirm(asked).await;
         let confirmed = confirmed.map_err(|error| error.trouble().clone())?;

@@ -21,6 +21,7 @@ use futures_util::task::AtomicWaker;
 use tokio::runtime::Handle;
 
 use crate::clock::Clock;
+use crate::environment::OwnerProcess;
 use crate::time::Timestamp;
 
 /// How often members that were woken meanwhile are polled before other tasks run.
@@ -53,6 +54,7 @@ pub(crate) struct ConnectionTask {
     flush: Arc<FlushFlag>,
     /// The tokio runtime of the task: timers belong to it, whichever thread polls.
     runtime: Option<Handle>,
+    process: OwnerProcess,
 }
 
 /// Wakes one member.
@@ -91,6 +93,7 @@ impl ConnectionSet {
                 signal,
                 flush,
                 runtime: runtime.clone(),
+                process: OwnerProcess::current(),
             })
         });
         Self {
@@ -155,6 +158,10 @@ impl ConnectionTask {
     /// Makes the future write what it has to send, on the calling thread, without waiting. If
     /// another thread polls the future right now, that thread does it.
     pub(crate) fn flush(&self) {
+        // A forked child would write to its parent's socket.
+        if !self.process.is_ours() {
+            return;
+        }
         let moment = match Handle::try_current() {
             Ok(_) => MOMENT,
             // A thread that is ending cannot hold the runtime's context any more.
