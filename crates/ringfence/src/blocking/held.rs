@@ -45,6 +45,11 @@ pub(super) trait Blocking {
 /// The methods of a guard that hand on to its async twin, on the `engine` beside it.
 macro_rules! held {
     () => {
+        /// What it holds, for work under it.
+        pub(super) fn held_lock(&self) -> &std::sync::Arc<crate::runtime::hold::HeldLock> {
+            self.guard.held_lock()
+        }
+
         /// The name, or the names separated by commas.
         pub fn name(&self) -> &str {
             self.guard.name()
@@ -133,7 +138,9 @@ macro_rules! fenced {
 macro_rules! hold {
     ($guard:expr, $work:ident) => {{
         let guard = $guard;
+        let under = crate::client::hold_work::WorkUnder::begin(guard.held_lock());
         let done = $work(&guard);
+        drop(under);
         let held = guard.check();
         crate::client::hold_work::trace_end(held, guard.release());
         Ok(done)

@@ -13,6 +13,7 @@ use crate::token::Token;
 use super::Locks;
 use super::error::{ExtendError, ReleaseError};
 use super::held::{impl_held, until_lost};
+use super::hold_work::under;
 use super::lease::whole_millis;
 use super::owner::{Parting, Share};
 use super::receipt::Receipt;
@@ -52,6 +53,11 @@ impl Guard {
     pub(super) fn hold(&self) -> &Arc<HeldLock> {
         let shared = self.share.as_ref().filter(|_| self.reads);
         shared.and_then(Share::shared).unwrap_or(&self.hold)
+    }
+
+    /// What it holds, for work under it.
+    pub(crate) fn held_lock(&self) -> &Arc<HeldLock> {
+        self.hold()
     }
 
     /// Takes this guard out of those that share its hold. What is left to do is this guard's.
@@ -220,7 +226,7 @@ impl Guard {
     /// # Errors
     /// Why the lock is lost. The work was stopped at its latest await.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
-        until_lost(self.lost(), work).await
+        until_lost(self.lost(), under(self.hold(), work)).await
     }
 
     /// Every node's vote in the latest round, in node order.

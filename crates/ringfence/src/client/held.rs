@@ -145,6 +145,11 @@ pub(super) async fn until_lost<T>(
 /// The methods of a guard that wraps the guard in `$field`.
 macro_rules! held {
     ($field:tt) => {
+        /// What it holds, for work under it.
+        pub(crate) fn held_lock(&self) -> &std::sync::Arc<crate::runtime::hold::HeldLock> {
+            self.$field.held_lock()
+        }
+
         /// Checks on the local clock that this is still held. Exact across a suspend. See
         /// [`Guard::check`](crate::Guard::check).
         ///

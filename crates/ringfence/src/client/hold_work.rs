@@ -1,6 +1,17 @@
 //! Work that is only done while a lock is held.
+//!
+//! The lock cannot be released before its work has ended. So if the work waits for the same lock, it
+//! waits in vain: the one wait of a task for itself that is certain.
 
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+
+use crate::message::Claim;
 use crate::protocol::Lost;
+use crate::runtime::ClientRuntime;
+use crate::runtime::hold::HeldLock;
 
 use super::error::{HoldError, ReleaseError};
 use super::guard::Guard;
@@ -14,7 +25,7 @@ macro_rules! while_held {
         let done = tokio::select! {
             biased;
             why = $guard.lost() => Err(HoldError::Lost(why)),
-            done = $work(&$guard) => Ok(done),
+            done = $crate::client::hold_work::under($guard.held_lock(), $work(&$guard)) => Ok(done),
         };
         let held = $guard.check();
         let released = $guard.release().await;
@@ -26,6 +37,48 @@ macro_rules! while_held {
 }
 
 pub(super) use while_held;
+
+thread_local! {
+    /// The locks under which this thread works now, the outermost first.
+    static WORKS_UNDER: RefCell<Vec<Arc<HeldLock>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// This thread works under a lock until this is dropped.
+pub(crate) struct WorkUnder;
+
+impl WorkUnder {
+    pub(crate) fn begin(hold: &Arc<HeldLock>) -> Self {
+        WORKS_UNDER.with_borrow_mut(|holds| holds.push(Arc::clone(hold)));
+        Self
+    }
+}
+
+impl Drop for WorkUnder {
+    fn drop(&mut self) {
+        // The hold is dropped after the list is free again: that may run other code.
+        let ended = WORKS_UNDER.with_borrow_mut(Vec::pop);
+        drop(ended);
+    }
+}
+
+/// Does `work` under the lock of `hold`.
+pub(super) async fn under<F: Future>(hold: &Arc<HeldLock>, work: F) -> F::Output {
+    let mut work = pin!(work);
+    poll_fn(|cx| {
+        let _under = WorkUnder::begin(hold);
+        work.as_mut().poll(cx)
+    })
+    .await
+}
+
+/// The lock of `runtime` under which this thread works and that keeps it from `claims`.
+pub(super) fn works_under(runtime: &Arc<ClientRuntime>, claims: &[Claim]) -> Option<Arc<HeldLock>> {
+    let found = |holds: &Vec<Arc<HeldLock>>| {
+        let mut holds = holds.iter();
+        holds.find(|hold| hold.excludes(runtime, claims)).cloned()
+    };
+    WORKS_UNDER.with_borrow(found)
+}
 
 /// Traces a loss or a failed release after work that is done. The caller gets the result all the
 /// same.

@@ -231,7 +231,7 @@ impl Lock {
         let span = observation.span(&name, observed, &wanted.label);
         let mut acquiring = observation.acquiring(clock, &name, observed);
         let begun = acquiring.begun();
-        let mut looked = false;
+        let (mut looked, mut own_hold) = (false, None);
         let mut told_of_quarantine = false;
         // Of a semaphore one client may well hold several.
         let waiting = wait.is_none_or(|wait| !wait.is_zero()) && self.kind != Kind::Slot;
@@ -239,9 +239,13 @@ impl Lock {
             tracing::trace!(target: "ringfence", ballot = %attempt.ballot(), ?again, votes = ?attempt.votes().collect::<Vec<_>>(), "attempt lost");
             acquiring.attempt_lost();
             note(attempt);
-            // Once: what this task does not hold now it cannot take while it waits.
             if waiting && !std::mem::replace(&mut looked, true) {
-                self.warn_of_self_deadlock(&wanted);
+                own_hold = self.own_hold(&wanted);
+            }
+            let waited = clock.now().since(begun);
+            let is_long = |held: &mut Arc<HeldLock>| waited >= held.policy().ttl;
+            if let Some(held) = own_hold.take_if(is_long) {
+                self.tell_of_own_hold(&wanted, &held);
             }
             if !told_of_quarantine {
                 told_of_quarantine = self.warn_of_quarantine(&name, attempt);

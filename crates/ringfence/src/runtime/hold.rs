@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tokio::sync::Notify;
 
+use crate::message::{Claim, Mode};
 use crate::observation::ObservedLock;
 use crate::protocol::{
     Attempt, ClockReading, ExtensionVerdict, GrantId, Hold as Machine, HoldEvent, HoldPolicy, Lost,
@@ -157,9 +158,24 @@ impl HeldLock {
         &self.id
     }
 
-    /// The task that acquired the lock, for warnings.
+    /// The task that acquired the lock, for the log.
     pub(super) fn task(&self) -> HolderTask {
         lock(&self.state).task
+    }
+
+    /// When `max_hold` ends the hold.
+    pub(crate) fn max_hold(&self) -> Option<Timestamp> {
+        self.look(Machine::max_hold)
+    }
+
+    /// Whether the hold is one of `runtime` and keeps others from one of `claims`.
+    pub(crate) fn excludes(&self, runtime: &Arc<ClientRuntime>, claims: &[Claim]) -> bool {
+        let clash = |a: &Claim, b: &Claim| {
+            a.name == b.name && (a.mode, b.mode) != (Mode::Shared, Mode::Shared)
+        };
+        let ours = &self.id.claims;
+        Arc::ptr_eq(&self.runtime, runtime)
+            && ours.iter().any(|a| claims.iter().any(|b| clash(a, b)))
     }
 
     /// Handles a reply to the winning attempt that arrived after the verdict.
@@ -338,9 +354,9 @@ impl Policies {
     }
 }
 
-/// The task that acquired a lock, or the thread if there is no task: a task that waits for a lock
-/// that it holds itself gets a warning. A hash, to be small; a collision costs a needless
-/// warning.
+/// The task that acquired a lock, or the thread if there is no task: of a task that waits for long
+/// for a lock that it took itself, the log tells. A hash, to be small; a collision costs a needless
+/// line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct HolderTask(u32);
 

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::environment::KernelTimer;
-use crate::message::{Claim, Mode};
+use crate::message::Claim;
 use crate::time::Timestamp;
 
 use super::hold::{HeldLock, HolderTask};
@@ -189,15 +189,10 @@ impl Schedule {
     /// A hold that `task` acquired and that conflicts with one of `claims`. Searches all entries:
     /// for warnings only.
     pub(crate) fn hold_of(&self, task: HolderTask, claims: &[Claim]) -> Option<Arc<HeldLock>> {
-        let clash = |a: &Claim, b: &Claim| {
-            a.name == b.name && (a.mode, b.mode) != (Mode::Shared, Mode::Shared)
-        };
         let conflicting = |due: &Due| match due {
-            Due::HeldLock(hold) => {
-                let ours = &hold.id().claims;
-                let same = ours.iter().any(|a| claims.iter().any(|b| clash(a, b)));
-                same.then(|| Arc::clone(hold))
-            }
+            Due::HeldLock(hold) => hold
+                .excludes(&hold.runtime, claims)
+                .then(|| Arc::clone(hold)),
             Due::Release(_) | Due::SurplusSlots(_) | Due::Refresh | Due::Sleeper(_) => None,
         };
         let entries = lock(&self.entries);

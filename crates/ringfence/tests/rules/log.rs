@@ -67,9 +67,14 @@ impl Log {
 
     /// The warnings.
     pub(crate) fn warnings(&self) -> Vec<String> {
+        self.told(Level::WARN)
+    }
+
+    /// What a program logs that shows `most` and what is more severe.
+    pub(crate) fn told(&self, most: Level) -> Vec<String> {
         let lines = self.lines.lock().unwrap();
-        let warnings = lines.iter().filter(|(level, _)| *level <= Level::WARN);
-        warnings.map(|(_, line)| line.clone()).collect()
+        let told = lines.iter().filter(|(level, _)| *level <= most);
+        told.map(|(_, line)| line.clone()).collect()
     }
 
     fn write(&self, level: Level, fields: impl FnOnce(&mut Line)) {

@@ -322,7 +322,7 @@ impl Hold {
     }
 
     /// When `max_hold` ends the hold.
-    fn max_hold(&self) -> Option<Timestamp> {
+    pub fn max_hold(&self) -> Option<Timestamp> {
         self.policy.max_hold.map(|span| self.since + span)
     }
 
