@@ -23,6 +23,21 @@ fn every_call_in_a_crontab_a_unit_or_a_manifest_is_understood() {
     }
 }
 
+/// Machines whose clocks differ start a job at different times, and a pod that finds the lock held has
+/// done its part.
+#[test]
+fn the_units_and_manifests_to_copy_run_a_short_job_once() {
+    let unit = include_str!("../../../../dist/systemd/nightly-report.service");
+    let manifest = include_str!("../../../../dist/kubernetes/cronjob.yaml");
+    for file in [unit, manifest] {
+        assert!(file.contains("--no-wait"), "{file}");
+        assert!(file.contains("--hold-at-least"), "{file}");
+    }
+    assert!(unit.contains("SuccessExitStatus=75"), "{unit}");
+    assert!(manifest.contains("- --conflict-exit-code=0"), "{manifest}");
+    assert!(!manifest.contains("FailJob"), "{manifest}");
+}
+
 /// The arguments of each call.
 fn calls() -> Vec<Vec<String>> {
     let plain = |text: &str| text.split_whitespace().map(str::to_owned).collect();
