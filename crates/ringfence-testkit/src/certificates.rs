@@ -25,6 +25,23 @@ impl Certificates {
         certificates
     }
 
+    /// A server whose own certificate is that of an authority, which is a mistake.
+    pub fn of_authority_alone() -> Self {
+        let certificates = Self::generate();
+        let make = || -> Result<(), rcgen::Error> {
+            let mut params = CertificateParams::new(["127.0.0.1".to_owned()])?;
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            let key = KeyPair::generate()?;
+            let certificate = params.self_signed(&key)?.pem();
+            write(&certificates.authority_file(), &certificate);
+            write(&certificates.certificate_file(), &certificate);
+            write(&certificates.key_file(), &key.serialize_pem());
+            Ok(())
+        };
+        make().expect("cannot make certificates");
+        certificates
+    }
+
     /// The authority's certificate, which a client must trust.
     pub fn authority_file(&self) -> PathBuf {
         self.file("authority.pem")

@@ -31,7 +31,8 @@ use tokio::runtime::{Builder as RuntimeBuilder, Runtime};
 use tokio::task::coop::poll_proceed;
 
 use crate::client::{
-    self, Builder, ConnectError, InspectError, Inspection, NameInspection, NodeStatus,
+    self, Builder, ConnectError, InitError, Initialised, InspectError, Inspection, NameInspection,
+    NodeStatus,
 };
 use crate::environment::OwnerProcess;
 
@@ -213,6 +214,37 @@ impl Locks {
                 process: OwnerProcess::current(),
             }),
         })
+    }
+
+    /// Declares the cluster of `builder` new. See [`crate::Builder::init`].
+    ///
+    /// # Errors
+    /// As [`crate::Builder::init`].
+    #[track_caller]
+    pub fn init(builder: Builder, force: bool) -> Result<Initialised, InitError> {
+        refuse_inside_a_task();
+        let runtime = RuntimeBuilder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| ConnectError::Thread(Arc::new(error)))?;
+        runtime.block_on(builder.init(force))
+    }
+
+    /// Waits until a majority of the nodes answers and votes, for at most 15 s. See
+    /// [`crate::Locks::ready`].
+    ///
+    /// # Errors
+    /// As [`crate::Locks::ready_within`].
+    #[track_caller]
+    pub fn ready(&self) -> Result<(), ConnectError> {
+        self.engine.run(self.engine.locks.ready())
+    }
+
+    /// The same, for at most `span`. See [`crate::Locks::ready_within`].
+    ///
+    /// # Errors
+    /// As [`crate::Locks::ready_within`].
+    #[track_caller]
+    pub fn ready_within(&self, span: Duration) -> Result<(), ConnectError> {
+        self.engine.run(self.engine.locks.ready_within(span))
     }
 
     /// Who holds `name`, as a majority of the nodes sees it. See [`crate::Locks::inspect`].

@@ -45,7 +45,7 @@
 //! | setting | default | set by |
 //! |---|---|---|
 //! | TTL: how long the nodes keep a lock that is not renewed | 10 s | `ttl` of the builder or of a lock |
-//! | longest TTL | 30 s for a quorum or one server with replicas, a year for any other single node | [`Builder::quarantine`] |
+//! | longest TTL | 30 s for a quorum or one server with replicas, 33 s if Sentinels name that one server, a year for any other single node | [`Builder::quarantine`] |
 //! | wait while other clients hold the lock | without a limit | `wait` |
 //! | wait while no majority of the nodes answers | 15 s, or the wait if shorter | `no_quorum_after` |
 //! | attempts | as many as fit into the wait | `attempts` |
@@ -57,7 +57,7 @@
 //! | timeout of one call to a node | a tenth of the TTL, 20 ms to 1 s | [`Builder::node_timeout`] |
 //! | clock drift that is allowed for | 1 % of the TTL and 2 ms | [`Builder::drift`] |
 //! | window: how far the nodes' clocks may differ | 5 s | [`Builder::window`] |
-//! | quarantine of a node that may have forgotten locks | 35 s, in force as 37 s with the allowance for clocks | [`Builder::quarantine`] |
+//! | quarantine of a node that may have forgotten locks | 37 s: the setting of 35 s with the allowance for clocks | [`Builder::quarantine`] |
 //! | life of a latch after its last arrival | 1 h | [`Latch::ttl`] |
 //!
 //! # Features

@@ -44,7 +44,8 @@ impl From<BreakError> for CliFailure {
 impl From<ConnectError> for CliFailure {
     fn from(error: ConnectError) -> Self {
         match &error {
-            ConnectError::Config(_) => failure(Exit::Usage, &error, None),
+            // A TLS file that the URL names cannot be used: no node was asked.
+            ConnectError::Config(_) | ConnectError::Tls(_) => failure(Exit::Usage, &error, None),
             ConnectError::Misconfigured { votes } => failure(Exit::NoQuorum, &error, Some(votes)),
             _ => failure(Exit::NoQuorum, &error, None),
         }

@@ -62,6 +62,10 @@ pub struct Trouble {
 pub enum TroubleKind {
     /// No connection.
     Unreachable,
+    /// The host name of the node does not exist.
+    NoSuchHost,
+    /// The server's certificate is not accepted, or one side does not use TLS.
+    Tls,
     /// No reply before the timeout.
     Timeout,
     /// The connection ended before the reply arrived.
@@ -117,6 +121,13 @@ impl Trouble {
              point each address to a server of its own"
         );
         Self::new(TroubleKind::Duplicate, detail)
+    }
+
+    /// Whether a client that has never reached the node is most likely set up wrongly. A client that
+    /// has reached it before tries again: names, certificates and passwords come back.
+    pub fn is_first_mistake(&self) -> bool {
+        use TroubleKind::{Denied, NoSuchHost, Tls};
+        matches!(self.kind, NoSuchHost | Tls | Denied)
     }
 
     /// Whether waiting cannot help: an operator has to change a setting.

@@ -103,8 +103,9 @@ impl Builder {
         self
     }
 
-    /// How long a node that may have forgotten locks does not vote. Default: the group's, or 35 s.
-    /// All clients of a group must agree; the longest TTL is 5 s less.
+    /// How long a node that may have forgotten locks does not vote. Default: the group's, or 35 s,
+    /// which is 37 s in force: 1 % for the clocks and a second come on top. All clients of a group
+    /// must agree; the longest TTL of a quorum is the setting less 5 s.
     #[must_use]
     pub fn quarantine(mut self, quarantine: Duration) -> Self {
         self.quarantine = Some(quarantine);

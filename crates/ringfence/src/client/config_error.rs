@@ -10,7 +10,7 @@ use crate::name::NameError;
 use crate::url::UrlError;
 
 use super::lease::TTL_MAX;
-use super::votes::{Votes, not_fit};
+use super::votes::{Votes, not_fit, not_voting};
 
 /// A setting or argument that is not allowed. Nothing was sent.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -248,7 +248,7 @@ fn why(most: Duration) -> &'static str {
     }
 }
 
-/// Why there is no client, or no node.
+/// Why there is no client, no node, or no majority.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -269,6 +269,19 @@ pub enum ConnectError {
         /// What is wrong with each node.
         votes: Votes,
     },
+    /// No majority of the nodes answers. Only [`Locks::ready`](crate::Locks::ready) returns it.
+    NoQuorum {
+        /// What each node said.
+        votes: Votes,
+    },
+    /// The votes of a majority do not count yet. Only [`Locks::ready`](crate::Locks::ready) returns
+    /// it.
+    Quarantined {
+        /// How long until a majority may vote.
+        left: Duration,
+        /// What each node said.
+        votes: Votes,
+    },
 }
 
 impl fmt::Display for ConnectError {
@@ -284,6 +297,11 @@ impl fmt::Display for ConnectError {
             Self::File(error) => error.fmt(f),
             Self::Thread(_) => f.write_str("a thread could not be started"),
             Self::Misconfigured { votes } => f.write_str(&not_fit(votes)),
+            Self::NoQuorum { votes } => f.write_str(&votes.told(
+                "no majority of the nodes answers, so no lock can be taken",
+                "no lock can be taken",
+            )),
+            Self::Quarantined { left, votes } => f.write_str(&not_voting(votes, *left)),
         }
     }
 }
@@ -298,7 +316,8 @@ impl Error for ConnectError {
             #[cfg(feature = "sqlite")]
             Self::File(error) => error.source(),
             Self::Thread(error) => Some(&**error),
-            Self::Misconfigured { votes } => votes.as_source(),
+            Self::Misconfigured { votes } | Self::NoQuorum { votes } => votes.as_source(),
+            Self::Quarantined { votes, .. } => votes.as_source_of_quarantine(),
         }
     }
 }
@@ -313,14 +332,19 @@ impl ConnectError {
     /// Every node's vote, if the nodes were asked.
     pub fn votes(&self) -> Option<&Votes> {
         match self {
-            Self::Misconfigured { votes } => Some(votes),
+            Self::Misconfigured { votes }
+            | Self::NoQuorum { votes }
+            | Self::Quarantined { votes, .. } => Some(votes),
             _ => None,
         }
     }
 
     /// Whether the same call may succeed later although no setting is changed.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Thread(_))
+        matches!(
+            self,
+            Self::Thread(_) | Self::NoQuorum { .. } | Self::Quarantined { .. }
+        )
     }
 }
 

@@ -252,11 +252,12 @@ impl ExtendError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// The lock had expired before it was released: the work may not have been alone.
-    #[error("the lock had expired before it was released")]
+    /// The lock was not held any more when it was released: it had expired, or was removed from the
+    /// nodes. The work may not have been alone.
+    #[error("the lock was not held any more when it was released: it had expired, or was removed")]
     Expired,
     /// As `Expired`, and another client holds it now.
-    #[error("the lock had expired and another client holds it now")]
+    #[error("the lock was not held any more when it was released, and another client holds it now")]
     Taken,
     /// No majority confirmed, for example because a failover has just replaced the server. The client
     /// retries in the background; the lock ends with its TTL at the latest.

@@ -1,5 +1,6 @@
 //! The first contact with the nodes: which group they belong to, and joining it.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -19,26 +20,42 @@ use super::{Locks, duplicate_nodes};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The pause before nodes that could not be reached are asked again.
 const AGAIN: Duration = Duration::from_millis(50);
+/// For how long nodes are asked again that refuse our password or are not found by their names: both
+/// may be about to change where a program starts.
+const SECOND_CHANCE: Duration = Duration::from_millis(500);
 
 /// Joins the group of a majority of the nodes.
 pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
     let shared = &locks.shared;
     let runtime = &shared.runtime;
-    let until = runtime.sender.clock.now() + PATIENCE;
-    loop {
+    let began = runtime.sender.clock.now();
+    let until = began + PATIENCE;
+    let answers = loop {
         let answers = runtime
             .sender
             .probe(runtime.sender.clock.now() + PATIENCE, settled)
             .await;
         let answers = refuse_unsafe(&shared.names, answers);
         duplicate_nodes::refuse_repeated(&shared.names, &answers)?;
-        check_fit(&shared.names, &answers)?;
+        match check_fit(&shared.names, &answers) {
+            Err(Unfit { votes, may_pass })
+                if !may_pass || runtime.sender.clock.now() >= began + SECOND_CHANCE =>
+            {
+                return Err(ConnectError::Misconfigured { votes });
+            }
+            Err(_) => {
+                pause(runtime).await;
+                continue;
+            }
+            Ok(()) => {}
+        }
         if let Some(group) = shared.settings.wishes.decide(&answers) {
             let (joined, rest, asked) = join(runtime, group).await;
             let rest = hear_rest(Arc::downgrade(runtime), rest, asked);
             tokio::spawn(own_task(rest));
             duplicate_nodes::refuse_repeated(&shared.names, &joined)?;
-            return check_fit(&shared.names, &joined);
+            let fit = check_fit(&shared.names, &joined);
+            return fit.map_err(|unfit| ConnectError::Misconfigured { votes: unfit.votes });
         }
         // Only a node that has not answered is worth waiting for. A node that refused at once is
         // asked again in the background.
@@ -46,18 +63,25 @@ pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
             |answer| matches!(answer, Err(error) if error.trouble().kind == TroubleKind::Timeout),
         );
         if !silent || runtime.sender.clock.now() >= until {
-            break;
+            break answers;
         }
-        runtime
-            .sender
-            .clock
-            .sleep_until(runtime.sender.clock.now() + AGAIN)
-            .await;
-    }
+        pause(runtime).await;
+    };
+    let votes = Votes::worded("answers", &shared.names, votes(&answers));
+    tracing::warn!(
+        target: "ringfence",
+        "connected without a majority of the nodes, so no lock can be taken until one answers: {votes}"
+    );
+    runtime.sender.observation.told_all_gone();
     // No majority yet, so the group's values are not known: they are learnt as soon as one answers.
     let joining = join_later(Arc::downgrade(runtime), shared.settings.wishes);
     tokio::spawn(own_task(joining));
     Ok(())
+}
+
+async fn pause(runtime: &ClientRuntime) {
+    let clock = &runtime.sender.clock;
+    clock.sleep_until(clock.now() + AGAIN).await;
 }
 
 /// Asks again until a majority answers. Until then every call fails because its node has not
@@ -107,11 +131,12 @@ async fn join(
                 tracing::debug!(target: "ringfence", node = runtime.sender.nodes[node].name(), version = %facts.version, tier = %facts.tier, "joined");
                 runtime.sender.observe_facts(node, facts, asked);
             }
-            Err(error) => {
-                tracing::debug!(target: "ringfence", node = runtime.sender.nodes[node].name(), %error, "not joined yet");
-            }
+            // It may only be slower than the majority.
+            Err(error) if error.trouble().kind == TroubleKind::Timeout => {}
+            Err(_) => runtime.sender.observe_failure(node, answer),
         }
     }
+    runtime.joined.store(true, Ordering::SeqCst);
     (answers, rest, asked)
 }
 
@@ -122,29 +147,41 @@ async fn hear_rest(runtime: Weak<ClientRuntime>, mut rest: LateAnswers<Facts>, a
         let Some(runtime) = runtime.upgrade() else {
             return;
         };
-        if let Ok(facts) = &answer {
-            runtime.sender.observe_facts(node, facts, asked);
+        match &answer {
+            Ok(facts) => runtime.sender.observe_facts(node, facts, asked),
+            Err(_) => runtime.sender.observe_failure(node, &answer),
         }
     }
 }
 
+/// The nodes are not fit to hold locks.
+struct Unfit {
+    votes: Votes,
+    /// Whether to ask again may help, although no setting is changed here.
+    may_pass: bool,
+}
+
 /// Waiting does not help where a majority is wrongly set up, or so many nodes are the same server
-/// that the others make no majority.
-fn check_fit(names: &[String], answers: &[Result<Facts, CallError>]) -> Result<(), ConnectError> {
+/// that the others make no majority. At the first contact a wrong host name or certificate is a
+/// mistake, too.
+fn check_fit(names: &[String], answers: &[Result<Facts, CallError>]) -> Result<(), Unfit> {
     let marked = duplicate_nodes::marked(names, answers);
     let trouble =
         |answer: &Result<Facts, CallError>| Some(answer.as_ref().err()?.trouble().clone());
     let troubles: Vec<Trouble> = marked.iter().filter_map(trouble).collect();
-    let unfit = troubles
+    let (lasting, passing): (Vec<_>, Vec<_>) = troubles
         .iter()
-        .filter(|trouble| trouble.is_misconfiguration());
+        .filter(|trouble| trouble.is_misconfiguration() || trouble.is_first_mistake())
+        .partition(|trouble| !trouble.is_first_mistake());
     let twice = troubles.iter().filter(|t| t.kind == TroubleKind::Duplicate);
     let quorum = quorum(answers.len());
-    if unfit.count() < quorum && answers.len() - twice.count() >= quorum {
+    let too_few = answers.len() - twice.count() < quorum;
+    if lasting.len() + passing.len() < quorum && !too_few {
         return Ok(());
     }
-    Err(ConnectError::Misconfigured {
+    Err(Unfit {
         votes: Votes::worded("answers", names, votes(&marked)),
+        may_pass: lasting.len() < quorum && !too_few,
     })
 }
 

@@ -14,7 +14,7 @@ use super::Locks;
 use super::error::ConfigError;
 use super::lease::{TTL_MAX, whole_millis};
 use super::lock::NO_QUORUM_AFTER;
-use super::votes::{Votes, not_fit, not_voting};
+use super::votes::{Votes, not_fit, not_voting_on_latch};
 
 /// The most parties that a latch may wait for: a node returns all of them in one reply.
 pub const PARTIES_MAX: u32 = 1024;
@@ -100,8 +100,10 @@ impl Latch {
     ///
     /// A node that restarted does not know, for this long and the quarantine, whether it forgot the
     /// latch. So the first arrival can make a latch only while a majority of the nodes has been
-    /// running for longer. After a restart of the whole cluster that takes a while; `ringfence
-    /// init` declares a cluster new. One node, or nodes that sync every write, need no such time.
+    /// running for longer. After a restart of a majority no latch can be made for its `ttl`
+    /// ([`LatchError::Quarantined`]); a shorter `ttl` waits for less. One node, or nodes that sync
+    /// every write, need no such time, and neither do new nodes that [`init`](crate::Builder::init)
+    /// declared new before their first use.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
@@ -297,11 +299,9 @@ impl fmt::Display for LatchError {
                 format_args!("no majority of the nodes can tell who has arrived at `{name}`"),
                 format_args!("the node cannot tell who has arrived at `{name}`"),
             )),
-            Self::Quarantined { name, left, votes } => write!(
-                f,
-                "`{name}`: {}; a latch with a shorter ttl waits for less",
-                not_voting(votes, *left)
-            ),
+            Self::Quarantined { name, left, votes } => {
+                write!(f, "`{name}`: {}", not_voting_on_latch(votes, *left))
+            }
             Self::Misconfigured { votes, .. } => f.write_str(&not_fit(votes)),
             Self::Cancelled { name } => {
                 write!(

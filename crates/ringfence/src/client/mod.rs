@@ -23,6 +23,7 @@ mod observer;
 mod observing;
 mod owner;
 mod plain;
+mod ready;
 mod receipt;
 mod rw_lock;
 mod semaphore;
@@ -100,7 +101,9 @@ impl Locks {
     /// Connects to the node or nodes at `urls`, several separated by commas.
     ///
     /// Succeeds once a majority has answered, or after two seconds: a node that cannot be reached
-    /// is no error, a majority that is wrongly set up is.
+    /// is no error, and without a majority a warning is logged. [`ready`](Self::ready) waits for a
+    /// majority. A majority that is wrongly set up is an error: a wrong password, certificate or host
+    /// name, for instance.
     ///
     /// The client lives in the tokio runtime in which it is connected. It can be used from others,
     /// but once that runtime has ended nothing is renewed, and every call fails with
@@ -176,8 +179,8 @@ impl Locks {
     }
 
     /// The longest TTL that these nodes allow now. Nodes that form a quorum allow what their
-    /// quarantine covers (30 s by default), and so does a single server with a failover behind it;
-    /// any other single node allows a year.
+    /// quarantine covers (30 s by default), and so does a single server with a failover behind it (30 s,
+    /// or 33 s if Sentinels name it); any other single node allows a year.
     ///
     /// Until a majority of the nodes has answered, this is the value of the client's own settings.
     pub fn longest_ttl(&self) -> Duration {

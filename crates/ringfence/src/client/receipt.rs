@@ -309,12 +309,23 @@ impl fmt::Debug for Receipt {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseReceiptError {
-    /// The lock was no longer held, or no majority confirmed.
-    #[error(transparent)]
+    /// The lock was not held, or no majority confirmed. A receipt does not tell whether the lock has
+    /// expired, was released before, or never existed.
+    #[error("{}", not_released(*.0))]
     Release(ReleaseError),
     /// The request is not valid. Nothing was sent.
     #[error(transparent)]
     Invalid(#[from] ConfigError),
+}
+
+fn not_released(why: ReleaseError) -> String {
+    const NOT_HELD: &str = "this token does not hold the lock: it has expired, was released before, \
+                            or never existed";
+    match why {
+        ReleaseError::Expired => NOT_HELD.to_owned(),
+        ReleaseError::Taken => format!("{NOT_HELD}; another client holds the lock now"),
+        ReleaseError::Unconfirmed => why.to_string(),
+    }
 }
 
 impl ReleaseReceiptError {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::message::Holder;
 use crate::node::{CallError, Tier, Trouble};
+use crate::observation::after_name;
 use crate::protocol::{Vote, ceil_secs, quorum};
 
 /// One node's part in an operation.
@@ -28,12 +29,7 @@ impl NodeVote {
         if self.vote == Vote::Granted {
             return self.granted.to_owned();
         }
-        let said = self.vote.to_string();
-        let after_name = said
-            .strip_prefix(&self.node)
-            .and_then(|rest| rest.strip_prefix(' '));
-        // Some texts of a node begin with its name.
-        after_name.map_or(said.clone(), str::to_owned)
+        after_name(&self.node, &self.vote.to_string()).to_owned()
     }
 }
 
@@ -218,8 +214,27 @@ pub(super) fn held_by(votes: &Votes) -> String {
     }
 }
 
-/// Which nodes do not vote yet, for how long, and what to do. A cluster can only be new if none of
-/// its nodes votes.
+/// Which nodes do not vote on a latch yet, for how long, and what to do.
+pub(super) fn not_voting_on_latch(votes: &Votes, left: Duration) -> String {
+    let is_young = |node: &&NodeVote| matches!(node.vote, Vote::Quarantined { .. });
+    let young: Vec<&str> = votes
+        .iter()
+        .filter(is_young)
+        .map(|node| &*node.node)
+        .collect();
+    if young.is_empty() {
+        return not_voting(votes, left);
+    }
+    format!(
+        "nodes {} were new or restarted less than the latch's ttl ago and may have forgotten it; \
+         they may vote on it in {} s; a latch with a shorter ttl waits for less",
+        young.join(", "),
+        ceil_secs(left)
+    )
+}
+
+/// Which nodes do not vote yet, for how long, and what to do. A cluster may be new if no node votes,
+/// and most are young.
 pub(super) fn not_voting(votes: &Votes, left: Duration) -> String {
     let who = |wanted: fn(&Vote) -> bool| -> String {
         let nodes = votes.iter().filter(|node| wanted(&node.vote));
@@ -237,9 +252,17 @@ pub(super) fn not_voting(votes: &Votes, left: Duration) -> String {
         (true, true) if !moved.is_empty() => format!(
             "nodes {moved} were restarted, or their addresses re-pointed, while they were asked; try again"
         ),
-        (false, true) => format!(
-            "nodes {young} are new or restarted and may vote in {secs} s; for a new cluster run `ringfence init`"
-        ),
+        (false, true) => {
+            let is_young = |node: &&NodeVote| matches!(node.vote, Vote::Quarantined { .. });
+            let is_majority = votes.iter().filter(is_young).count() >= quorum(votes.len());
+            let hint = match is_majority && !votes.iter().any(|node| node.vote.is_answer()) {
+                true => {
+                    "; for a new cluster run `ringfence init`, or call `Builder::init` in a program, once"
+                }
+                false => "",
+            };
+            format!("nodes {young} are new or restarted and may vote in {secs} s{hint}")
+        }
         (true, false) => format!(
             "the clocks of nodes {jumped} jumped, and they may vote in {secs} s; look at what sets their clocks"
         ),

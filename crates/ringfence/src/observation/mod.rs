@@ -24,7 +24,7 @@ use std::time::Duration;
 use crate::clock::wall_us;
 use crate::message::{Claim, Reply};
 use crate::node::{CallError, Facts, Node};
-use crate::protocol::{Discount, ExtensionVerdict, GrantId, Lost};
+use crate::protocol::{Discount, ExtensionVerdict, GrantId, Lost, Vote};
 use crate::time::Timestamp;
 
 use event::EventQueue;
@@ -108,19 +108,59 @@ impl Observation {
         self.counts.stats(events, nodes.collect())
     }
 
-    /// A call to `node` has ended.
+    /// A call to `node` ended at `now`.
     #[inline]
     pub(crate) fn answered<T>(
         &self,
         node: usize,
         outcome: &Result<T, CallError>,
         discount: Option<Discount>,
+        now: Timestamp,
     ) {
-        if let Some(state) = NodeState::of(outcome, discount)
-            && let Some(before) = self.nodes[node].set_state(state)
-        {
+        let Some(state) = NodeState::of(outcome, discount) else {
+            return;
+        };
+        let before = self.nodes[node].set_state(state);
+        if let Some(before) = before {
             self.node_changed(node, before, state);
         }
+        if state != NodeState::Voting {
+            let error = outcome.as_ref().err();
+            self.log_gone(node, error, discount, now);
+        } else if before.is_some() && self.nodes[node].is_to_tell_back() {
+            let node = &*self.nodes[node].name;
+            tracing::info!(target: "ringfence", node, "the node is back and votes");
+        }
+    }
+
+    /// Logs that `node` does not vote, and why, unless the log says so already.
+    fn log_gone(
+        &self,
+        node: usize,
+        error: Option<&CallError>,
+        discount: Option<Discount>,
+        now: Timestamp,
+    ) {
+        let observed = &self.nodes[node];
+        let why = match (error, discount) {
+            (Some(error), _) => Vote::Failed(error.clone()),
+            // Whoever finds these logs them.
+            (None, None | Some(Discount::ClockJumped { .. } | Discount::Duplicate { .. })) => {
+                return observed.was_told_gone();
+            }
+            (None, Some(discount)) => Vote::from(discount),
+        };
+        if !observed.is_to_tell_gone(now) {
+            return;
+        }
+        let (node, why) = (&*observed.name, why.to_string());
+        let why = after_name(node, &why);
+        tracing::warn!(target: "ringfence", node, "the node does not vote: {why}");
+    }
+
+    /// The log says of every node that it does not vote.
+    pub(crate) fn told_all_gone(&self) {
+        self.nodes.iter().for_each(ObservedNode::was_told_gone);
     }
 
     /// A call to `node` that takes or extends a lock has ended.
@@ -151,7 +191,7 @@ impl Observation {
     /// A handshake of `node` has ended.
     pub(crate) fn shook_hands(&self, node: usize, facts: &Facts, discount: Option<Discount>) {
         self.nodes[node].set_version(&facts.version);
-        self.answered(node, &Ok(()), discount);
+        self.answered(node, &Ok(()), discount, facts.received);
         self.read_clock(node, facts.clock_us, facts.sent, facts.received);
     }
 
@@ -289,6 +329,14 @@ impl Observation {
             events.push(event());
         }
     }
+}
+
+/// `text` about `node` without the node's name, with which some texts begin.
+pub(crate) fn after_name<'a>(node: &str, text: &'a str) -> &'a str {
+    let rest = text
+        .strip_prefix(node)
+        .and_then(|rest| rest.strip_prefix(' '));
+    rest.unwrap_or(text)
 }
 
 /// The names of the claims as the user gave them, separated by commas.

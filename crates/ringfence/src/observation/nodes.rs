@@ -1,7 +1,7 @@
 //! What is observed of one node: its votes, its state, its round trips and its clock.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::time::Timestamp;
@@ -14,6 +14,8 @@ use super::stats::{NodeStats, count, get};
 const ROUND_TRIP_EVERY: Duration = Duration::from_millis(1);
 /// At most one clock offset in this time is measured for a node.
 const OFFSET_EVERY: Duration = Duration::from_secs(1);
+/// A node that goes and comes back all the time is told of once in this time.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
 /// No offset is known.
 const NO_OFFSET: i64 = i64::MIN;
 
@@ -29,6 +31,10 @@ pub(super) struct ObservedNode {
     pub(super) name: Arc<str>,
     /// Index of [`NodeState`].
     state: AtomicU8,
+    /// Whether the log says that the node does not vote.
+    is_told_gone: AtomicBool,
+    /// When the log may say so next, in nanoseconds of the client's clock.
+    next_told: AtomicU64,
     votes: [AtomicU64; VoteWord::ALL.len()],
     round_trip_ns: AtomicU64,
     /// When a round trip is measured next, in nanoseconds of the client's clock.
@@ -44,6 +50,8 @@ impl ObservedNode {
         Self {
             name: name.into(),
             state: AtomicU8::new(NodeState::Unknown as u8),
+            is_told_gone: AtomicBool::new(false),
+            next_told: AtomicU64::new(0),
             votes: Default::default(),
             round_trip_ns: AtomicU64::new(0),
             next_round_trip: AtomicU64::new(0),
@@ -65,6 +73,23 @@ impl ObservedNode {
         }
         let before = self.state.swap(state as u8, Ordering::Relaxed);
         (before != state as u8).then(|| NodeState::ALL[usize::from(before)])
+    }
+
+    /// Whether the log is to say now that the node does not vote: once, until it is back.
+    pub(super) fn is_to_tell_gone(&self, now: Timestamp) -> bool {
+        !self.is_told_gone.load(Ordering::Relaxed)
+            && is_due(&self.next_told, now, TOLD_EVERY)
+            && !self.is_told_gone.swap(true, Ordering::Relaxed)
+    }
+
+    /// The log says already that the node does not vote.
+    pub(super) fn was_told_gone(&self) {
+        self.is_told_gone.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the log is to say now that the node is back.
+    pub(super) fn is_to_tell_back(&self) -> bool {
+        self.is_told_gone.swap(false, Ordering::Relaxed)
     }
 
     /// Whether the round trip of a reply that arrived at `now` is to be measured.
@@ -147,6 +172,20 @@ mod tests {
         assert_eq!(node.set_state(NodeState::Voting), None);
         assert_eq!(node.set_state(NodeState::Silent), Some(NodeState::Voting));
         assert_eq!(node.stats().state, NodeState::Silent);
+    }
+
+    #[test]
+    fn a_node_that_goes_and_comes_back_is_told_of_once_in_ten_seconds() {
+        let node = ObservedNode::new("a");
+        let at = |s: u64| Timestamp::ZERO + Duration::from_secs(5 + s);
+        assert!(!node.is_to_tell_back(), "it was never gone");
+        assert!(node.is_to_tell_gone(at(0)));
+        assert!(!node.is_to_tell_gone(at(1)) && !node.is_to_tell_gone(at(20)));
+        assert!(node.is_to_tell_back() && !node.is_to_tell_back());
+        assert!(node.is_to_tell_gone(at(21)));
+        assert!(node.is_to_tell_back());
+        assert!(!node.is_to_tell_gone(at(30)));
+        assert!(node.is_to_tell_gone(at(31)), "it is still gone");
     }
 
     #[test]

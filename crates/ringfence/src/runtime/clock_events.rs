@@ -4,7 +4,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::node::{Facts, Trouble};
+use crate::node::{CallError, Facts, Trouble};
 use crate::protocol::{ClockEvent, ClockJump};
 use crate::time::Timestamp;
 
@@ -36,6 +36,12 @@ impl Sender {
         drop(cluster);
         self.report(event, duplicates);
         self.observation.shook_hands(node, &facts, discount);
+    }
+
+    /// Learns that a handshake of `node` failed.
+    pub(crate) fn observe_failure(&self, node: usize, failed: &Result<Facts, CallError>) {
+        let now = self.clock.now();
+        self.observation.answered(node, failed, None, now);
     }
 
     /// Completes once a freeze of our own clock has been detected at `then` or later.

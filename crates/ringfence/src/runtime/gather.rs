@@ -8,10 +8,10 @@ use tokio::sync::mpsc;
 use crate::clock::Clock;
 use crate::group::Group;
 use crate::message::{Reply, Request};
-use crate::node::{CallError, Completion, Deliver, Facts, InitMode, Trouble, TroubleKind};
+use crate::node::{CallError, Completion, Deliver, Facts, InitMode};
 use crate::time::Timestamp;
 
-use super::sender::Sender;
+use super::sender::{Sender, no_answer};
 
 /// The answer of each node, in node order.
 pub(crate) type Answers<T> = Vec<Result<T, CallError>>;
@@ -135,15 +135,9 @@ pub(crate) async fn gather<T: Clone + Send + 'static>(
     while let Ok((node, outcome)) = receiver.try_recv() {
         answers[node] = Some(outcome);
     }
-    let timed_out = || {
-        Err(CallError::Unknown(Trouble::new(
-            TroubleKind::Timeout,
-            "no answer in time",
-        )))
-    };
     let answers = answers.into_iter();
     let answers = answers
-        .map(|answer| answer.unwrap_or_else(timed_out))
+        .map(|answer| answer.unwrap_or_else(|| Err(no_answer())))
         .collect();
     (answers, receiver)
 }

@@ -28,6 +28,7 @@ mod waiter;
 pub(crate) mod waiting;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use tokio::sync::Notify;
 
@@ -62,6 +63,8 @@ pub(crate) struct ClientRuntime {
     pub(crate) room: Arc<WaitingRoom>,
     contention: LocalContention,
     pub(crate) closing: Closing,
+    /// Whether the nodes were told of the group: until then they get no call.
+    pub(crate) joined: AtomicBool,
 }
 
 impl ClientRuntime {
@@ -74,6 +77,7 @@ impl ClientRuntime {
             room: Arc::new(WaitingRoom::new(entropy.client_id(), sender.clock.clone())),
             contention: LocalContention::default(),
             closing: Closing::default(),
+            joined: AtomicBool::new(false),
             sender,
             entropy,
             schedule,

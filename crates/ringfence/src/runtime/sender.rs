@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::message::{Reply, Request};
-use crate::node::{Call, CallError, Completion, Deliver, Node};
+use crate::node::{Call, CallError, Completion, Deliver, Node, Trouble, TroubleKind};
 use crate::observation::Observation;
 use crate::protocol::{Attempt, AttemptVerdict, ClockReading, Cluster, Discount, Vote};
 use crate::time::Timestamp;
@@ -152,7 +152,7 @@ impl Sender {
         if event.is_some() || duplicates.is_some() {
             self.report(event, duplicates);
         }
-        self.observation.answered(node, outcome, discount);
+        self.observation.answered(node, outcome, discount, now);
         discount
     }
 
@@ -164,6 +164,11 @@ impl Sender {
             froze: (found != 0).then(|| Timestamp::from_nanos(found)),
         }
     }
+}
+
+/// What is known of a call that was not answered before its timeout.
+pub(super) fn no_answer() -> CallError {
+    CallError::Unknown(Trouble::new(TroubleKind::Timeout, "no answer in time"))
 }
 
 /// Locks `mutex`, also when it is poisoned: no machine can panic while its invariants are broken,
@@ -291,11 +296,13 @@ impl<R: RoundMachine> PendingRound<R> {
     pub(crate) fn time_out(&self) {
         let sender = &self.runtime.sender;
         let mut state = lock(&self.state);
-        let silent = state.round.handle_timeout(sender.clock.now());
+        let now = sender.clock.now();
+        let silent = state.round.handle_timeout(now);
         wake_if_decided(state);
-        if !silent.is_empty() {
-            let mut cluster = sender.cluster();
-            silent.into_iter().for_each(|node| cluster.silent(node));
+        for node in silent {
+            sender.cluster().silent(node);
+            let outcome: Result<Reply, _> = Err(no_answer());
+            sender.observation.answered(node, &outcome, None, now);
         }
     }
 

@@ -250,8 +250,11 @@ async fn certificates_of_another_authority_are_refused() {
     round(&connect(&urls(&certificates)).await, "orders:1").await;
 
     let strangers = Certificates::generate();
-    let locks = connect(&urls(&strangers)).await;
-    let error = locks.mutex("orders:1").try_lock().await.unwrap_err();
+    let error = builder(&urls(&strangers)).connect().await.unwrap_err();
+    assert!(
+        matches!(error, ringfence::ConnectError::Misconfigured { .. }),
+        "{error}"
+    );
     says(&error, fleet.iter().map(address));
     says(&error, ["certificate"]);
 }

@@ -229,3 +229,48 @@ fn blocking_latch_opens_when_the_last_party_has_arrived() {
     assert!(latch.arrive().unwrap().is_open());
     waiting.join().unwrap().unwrap();
 }
+
+#[test]
+fn work_that_waits_for_its_own_lock_is_warned() {
+    let locks = Locks::connect("memory:own-lock").unwrap();
+    let (log, _listening) = Log::listen();
+    let inner = locks.mutex("x").wait(ms(50));
+    let outer = locks.mutex("x").hold(|_| inner.lock().map(drop));
+    assert!(outer.unwrap().is_err());
+    let warnings = log.warnings();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("the work under a lock waits for the same lock"));
+    inner.lock().unwrap().release().unwrap();
+    assert_eq!(log.warnings().len(), 1, "the work is over");
+}
+
+#[test]
+fn a_client_is_ready_or_says_why_not() {
+    let (locks, node, _time) = stepped();
+    locks.ready().unwrap();
+    node.fail_with(Some(unreachable()));
+    let error = locks.ready_within(Duration::ZERO).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no lock can be taken: m: connection refused"
+    );
+}
+
+#[test]
+fn a_new_cluster_is_initialised_without_async() {
+    let clock = Clock::Stepped(SteppedClock::starting_at(Duration::from_secs(1000)));
+    let nodes = ["a", "b", "c"].map(|name| {
+        let clock = NodeClock::following(clock.clone(), 1_700_000_000_000_000);
+        MemoryNode::with_clock(name, clock)
+    });
+    let builder = nodes
+        .into_iter()
+        .fold(Locks::builder().clock(clock), |builder, node| {
+            builder.node(node)
+        });
+    let locks = Locks::build(builder.clone()).unwrap();
+    let error = locks.mutex("x").try_lock().unwrap_err();
+    assert!(error.to_string().contains("`Builder::init`"), "{error}");
+    Locks::init(builder, false).unwrap();
+    locks.mutex("x").try_lock().unwrap().release().unwrap();
+}

@@ -133,7 +133,7 @@ async fn rule_13_a_misconfigured_majority_is_reported_at_once() {
          c: wrong user or password"
     );
     assert!(matches!(error, AcquireError::Misconfigured { .. }) && !error.is_retryable());
-    let error = at_once(bench.builder().connect()).await.unwrap_err();
+    let error = bench.drive(bench.builder().connect()).await.unwrap_err();
     assert!(
         matches!(error, ConnectError::Misconfigured { .. }),
         "{error}"
@@ -155,7 +155,8 @@ async fn rule_13_a_new_cluster_fails_at_once_and_the_error_suggests_init() {
     let error = at_once(locks.mutex("x").try_lock()).await.unwrap_err();
     assert_eq!(
         told(&error, error.votes()),
-        "nodes a, b, c are new or restarted and may vote in 28 s; for a new cluster run `ringfence init`\n  \
+        "nodes a, b, c are new or restarted and may vote in 28 s; for a new cluster run `ringfence init`, \
+         or call `Builder::init` in a program, once\n  \
          a: new or restarted, may vote in 28 s\n  \
          b: new or restarted, may vote in 28 s\n  \
          c: new or restarted, may vote in 28 s"
@@ -321,7 +322,7 @@ async fn rule_13_the_text_of_the_only_node_is_in_the_line_and_not_twice() {
     let unfit = "the node is not fit to hold locks: a: wrong user or password";
     let error = at_once(locks.mutex("x").lock()).await.unwrap_err();
     assert_eq!(with_causes(&error), unfit);
-    let error = at_once(bench.builder().connect()).await.unwrap_err();
+    let error = bench.drive(bench.builder().connect()).await.unwrap_err();
     assert_eq!(with_causes(&error), unfit);
 }
 
@@ -350,5 +351,20 @@ async fn rule_13_the_debug_text_of_an_error_has_the_words_of_every_node() {
         format!("{error:?}"),
         "NoQuorum { name: \"x\", votes: [\"a: connection refused\", \"b: connection refused\", \
          \"c: granted, and undone\"] }"
+    );
+}
+
+/// `init` needs every node, and refuses where nodes vote.
+#[tokio::test]
+async fn rule_13_init_is_not_suggested_while_nodes_vote_or_are_down() {
+    let bench = Bench::new(5).await;
+    let locks = bench.client().await;
+    bench.nodes[4].forget();
+    bench.break_first(2);
+    let error = at_once(locks.mutex("x").try_lock()).await.unwrap_err();
+    assert_eq!(
+        with_causes(&error),
+        "nodes e are new or restarted and may vote in 37 s: a, b: connection refused; c, d: \
+         granted, and undone; e: new or restarted, may vote in 37 s"
     );
 }

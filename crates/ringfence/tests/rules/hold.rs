@@ -44,7 +44,8 @@ async fn rule_10_a_failed_release_does_not_hide_the_result_of_the_work() {
         bench.drive(held).await.unwrap(),
         Err("the work's own error")
     );
-    let warnings = log.warnings();
+    let mut warnings = log.warnings();
+    warnings.retain(|line| !line.contains("the node does not vote"));
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(
         warnings[0].contains("no majority of the nodes confirmed"),

@@ -31,6 +31,7 @@ mod log;
 mod observation;
 mod overlap;
 mod readers;
+mod ready;
 mod receipts;
 mod reentrant;
 mod release;

@@ -45,6 +45,10 @@ async fn another_client_extends_and_releases_a_left_lock() {
         again,
         Err(ReleaseReceiptError::Release(ReleaseError::Expired))
     ));
+    assert_eq!(
+        again.unwrap_err().to_string(),
+        "this token does not hold the lock: it has expired, was released before, or never existed"
+    );
     let error = at_once(other.mutex("x").extend_receipt(&receipt, ms(20_000)))
         .await
         .unwrap_err();

@@ -160,6 +160,11 @@ async fn rule_8_renewal_can_be_switched_off() {
     bench.pass(ms(3000)).await;
     assert_eq!(bench.count(extends), [0; 3]);
     assert_eq!(guard.check(), Err(Lost::Expired));
+    let text = Lost::Expired.to_string();
+    assert_eq!(
+        text, "the lock expired: it was not extended in time",
+        "nobody tried"
+    );
     bench.pass(ms(1)).await;
     assert_eq!(at_once(guard.release()).await, Err(ReleaseError::Expired));
 }

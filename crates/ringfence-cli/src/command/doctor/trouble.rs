@@ -21,15 +21,23 @@ pub(super) fn message(trouble: &Trouble, node: &str) -> String {
 pub(super) fn advice(trouble: &Trouble) -> &'static str {
     let detail = &trouble.detail;
     match trouble.kind {
+        TroubleKind::NoSuchHost => "correct the host name in --nodes, or its DNS entry",
         TroubleKind::Unreachable if detail.contains("lookup") => {
-            "correct the host name in --nodes, or its DNS entry"
+            "check the DNS servers of this machine, or the host name in --nodes"
         }
-        TroubleKind::Unreachable if detail.contains("not valid for name") => {
+        TroubleKind::Tls if detail.contains("for TLS") => {
+            "correct the files in its URL (?ca=, ?cert=, ?key=)"
+        }
+        TroubleKind::Tls if detail.contains("not valid for name") => {
             "use a name of its certificate in --nodes, or give it a certificate for this name"
         }
-        TroubleKind::Unreachable if detail.contains("certificate") => {
-            "renew its certificate, or name the authority that signed it (?ca=)"
+        TroubleKind::Tls if detail.contains("of an authority as its own") => {
+            "give it a certificate of its own"
         }
+        TroubleKind::Tls if detail.contains("does not use TLS") => {
+            "use redis:// in --nodes, or its TLS port"
+        }
+        TroubleKind::Tls => "renew its certificate, or name the authority that signed it (?ca=)",
         TroubleKind::Unreachable => "start it, or correct its address, port or firewall",
         TroubleKind::Timeout => {
             "check whether it is hung, overloaded or behind a firewall, or speaks no TLS"

@@ -5,7 +5,7 @@
 #[non_exhaustive]
 pub enum Lost {
     /// The deadline passed before the lock could be extended.
-    #[error("the lock expired: it could not be extended in time")]
+    #[error("the lock expired: it was not extended in time")]
     Expired,
     /// So many nodes lost the lock that no majority can hold it.
     #[error("the lock is gone: a majority of the nodes cannot hold it any more")]

@@ -54,8 +54,7 @@ pub(crate) struct Examiner {
 impl Examiner {
     /// An examiner of the server at `url`, one of `nodes`, for clients that allow for `drift`.
     pub(crate) fn new(url: RedisUrl, clock: Clock, nodes: usize, drift: Drift) -> Self {
-        let node = url.address.to_string();
-        let reporter = Reporter::new(&node, url.user.as_deref(), url.password.as_deref());
+        let reporter = Reporter::of(&url);
         Self {
             url,
             reporter,

@@ -106,7 +106,7 @@ impl RedisNode {
         };
         let dial = Dial::url(&url)?;
         let name = url.address.to_string();
-        let reporter = Reporter::new(&name, url.user.as_deref(), url.password.as_deref());
+        let reporter = Reporter::of(&url);
         let sentinels = match &url.address {
             Address::Service(service) => {
                 let login = url.sentinel.clone().unwrap_or_default();

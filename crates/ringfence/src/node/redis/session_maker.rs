@@ -49,14 +49,13 @@ impl SessionMaker {
                 Ok(Err(error)) => {
                     let trouble = reporter.connection(&error);
                     return Err(match trouble.kind {
-                        TroubleKind::Unreachable => CallError::NotSent(trouble),
+                        TroubleKind::Unreachable | TroubleKind::NoSuchHost | TroubleKind::Tls => {
+                            CallError::NotSent(trouble)
+                        }
                         _ => CallError::Refused(trouble),
                     });
                 }
-                Err(_) => {
-                    let why = format!("no connection and login after {STEP:?}");
-                    return Err(CallError::NotSent(reporter.unreachable(&why)));
-                }
+                Err(_) => return Err(CallError::NotSent(reporter.no_login(STEP))),
             },
         };
         let handshake = async {

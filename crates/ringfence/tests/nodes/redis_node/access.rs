@@ -175,10 +175,55 @@ async fn tls_trusts_the_authority_of_the_url_and_no_other() {
     // Whether or not this system has root certificates, none of them signed that certificate.
     if let Ok(doubting) = RedisNode::connect(url(&server.url()), Clock::System) {
         let error = probe(&doubting).await.unwrap_err();
-        assert_eq!(error.trouble().kind, TroubleKind::Unreachable);
+        assert_eq!(error.trouble().kind, TroubleKind::Tls);
         assert!(error.to_string().contains("?ca="), "{error}");
     }
     let no_file = url("rediss://localhost?ca=/no/such.pem");
     let error = RedisNode::connect(no_file, Clock::System).unwrap_err();
     assert!(error.to_string().contains("/no/such.pem"), "{error}");
+}
+
+#[tokio::test]
+async fn tls_on_one_side_only_is_named_with_the_scheme_to_use() {
+    let certificates = Certificates::generate();
+    let server = Server::builder(Flavor::Redis).tls(&certificates).start();
+    let plain = format!("redis://127.0.0.1:{}", server.port());
+    let error = probe(&node(&plain)).await.unwrap_err();
+    assert!(error.to_string().contains("use rediss://"), "{error}");
+    let server = Server::start(Flavor::Redis);
+    let ca = certificates.authority_file();
+    let tls = format!("rediss://127.0.0.1:{}?ca={}", server.port(), ca.display());
+    let error = probe(&node(&tls)).await.unwrap_err();
+    assert!(error.to_string().contains("use redis://"), "{error}");
+}
+
+#[tokio::test]
+async fn an_authority_s_certificate_as_the_server_s_own_is_named() {
+    let certificates = Certificates::of_authority_alone();
+    let server = Server::builder(Flavor::Redis).tls(&certificates).start();
+    let ca = certificates.authority_file();
+    let url = format!("{}?ca={}", server.url(), ca.display());
+    let error = probe(&node(&url)).await.unwrap_err();
+    assert_eq!(error.trouble().kind, TroubleKind::Tls);
+    let text = error.to_string();
+    assert!(
+        text.contains("certificate of an authority as its own"),
+        "{text}"
+    );
+    assert!(!text.contains("CaUsedAsEndEntity"), "{text}");
+}
+
+#[tokio::test]
+async fn a_host_name_that_does_not_exist_is_named() {
+    let error = probe(&node("redis://no-such-host.invalid"))
+        .await
+        .unwrap_err();
+    let text = error.to_string();
+    // Without a name service the name may exist.
+    let kind = match text.contains("Temporary failure") || text.contains("Try again") {
+        true => TroubleKind::Unreachable,
+        false => TroubleKind::NoSuchHost,
+    };
+    assert_eq!(error.trouble().kind, kind, "{text}");
+    assert!(text.contains("no-such-host.invalid"), "{text}");
 }

@@ -31,8 +31,9 @@ fn a_node_that_is_down_is_a_problem_while_the_others_vote() {
 #[test]
 fn the_advice_depends_on_why_a_node_cannot_be_reached() {
     for (kind, detail, advice) in [
-        (TroubleKind::Unreachable, "failed to lookup address", "DNS"),
-        (TroubleKind::Unreachable, "invalid peer certificate", "?ca="),
+        (TroubleKind::NoSuchHost, "failed to lookup address", "DNS"),
+        (TroubleKind::Tls, "invalid peer certificate", "?ca="),
+        (TroubleKind::Tls, "cannot use `x` for TLS: no", "?cert="),
         (TroubleKind::Timeout, "did not answer within 2 s", "hung"),
         (TroubleKind::Garbage, "is no Redis server", "rediss://"),
         (TroubleKind::Denied, "refuses the password", "password"),

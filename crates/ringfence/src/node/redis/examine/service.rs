@@ -78,7 +78,7 @@ impl Examiner {
     /// The TLS files of the URL cannot be used.
     pub(super) fn untried(&self, error: &TlsError) -> Trouble {
         let what = format!("cannot be tried: {error}");
-        self.reporter.trouble(TroubleKind::Other, what)
+        self.reporter.trouble(TroubleKind::Tls, what)
     }
 
     /// The facts about `replicas`. Their addresses are what the master says, and a password may go to

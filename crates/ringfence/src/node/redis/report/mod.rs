@@ -2,12 +2,13 @@
 //! Texts of the server are shortened and escaped, and our password is removed from them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerError};
 
 use crate::message::Request;
 use crate::node::{CallError, Trouble, TroubleKind};
-use crate::url::encode;
+use crate::url::{Address, RedisUrl, encode};
 
 use crate::node::redis::access::denial::is_denial;
 use crate::node::redis::handshake::born::{BirthRecord, Unreadable, VERSION};
@@ -22,6 +23,11 @@ const BEGINNING_CHARS: usize = 4;
 /// A part of the error of servers for a database number that is too high.
 const NO_SUCH_DATABASE: &str = "DB index is out of range";
 
+/// How the text of the system begins if the address of a host name is not found.
+const LOOKUP_FAILED: &str = "failed to lookup address";
+/// What the system says if the name service does not answer, which is no mistake of the name.
+const TRY_AGAIN: [&str; 2] = ["Temporary failure", "Try again"];
+
 /// Makes the error messages about one node.
 #[derive(Clone)]
 pub(crate) struct Reporter {
@@ -31,6 +37,8 @@ pub(crate) struct Reporter {
     pub(crate) user: Arc<str>,
     /// Must never be shown: some servers echo the arguments of an unknown command.
     pub(crate) password: Option<Arc<str>>,
+    /// Whether it connects with TLS; `None` if that is no question, as over a Unix socket.
+    uses_tls: Option<bool>,
 }
 
 impl Reporter {
@@ -40,6 +48,18 @@ impl Reporter {
             node: node.into(),
             user: user.unwrap_or("default").into(),
             password: password.map(Arc::from),
+            uses_tls: None,
+        }
+    }
+
+    /// A reporter for the node of `url`.
+    pub(crate) fn of(url: &RedisUrl) -> Self {
+        let node = url.address.to_string();
+        let is_tcp = !matches!(url.address, Address::Unix(_));
+        let reporter = Self::new(&node, url.user.as_deref(), url.password.as_deref());
+        Self {
+            uses_tls: is_tcp.then_some(url.tls.is_some()),
+            ..reporter
         }
     }
 
@@ -203,6 +223,9 @@ impl Reporter {
                     format!("refuses the user or the password in the URL ({quoted})"),
                 )
             }
+            ErrorKind::Io if error.is_connection_dropped() && !error.is_connection_refusal() => {
+                self.hung_up(&error.to_string())
+            }
             ErrorKind::Io => self.unreachable(&error.to_string()),
             _ => match error.code() {
                 Some(code) => self.code(code, error.detail().unwrap_or_default()),
@@ -229,22 +252,60 @@ impl Reporter {
     /// Trouble with a server that cannot be reached.
     pub(crate) fn unreachable(&self, why: &str) -> Trouble {
         let why = self.quote(why);
-        let hint = if why.contains("not valid for name") || why.contains("NotValidForName") {
-            "; connect by a name that is in its certificate"
-        } else if why.contains("certificate") {
-            "; if your own authority signed its certificate, name that authority with ?ca=/path.pem"
+        let has = |part: &str| why.contains(part);
+        let (kind, hint) = if has("CaUsedAsEndEntity") {
+            let what = "presents the certificate of an authority as its own; give the server a \
+                        certificate that the authority signed";
+            return self.trouble(TroubleKind::Tls, what);
+        } else if has("not valid for name") || has("NotValidForName") {
+            (
+                TroubleKind::Tls,
+                "; connect by a name that is in its certificate",
+            )
+        } else if has("certificate") {
+            (
+                TroubleKind::Tls,
+                "; if your own authority signed its certificate, name that authority with ?ca=/path.pem",
+            )
+        } else if has("InvalidContentType") || has("corrupt message") {
+            (
+                TroubleKind::Tls,
+                "; it does not use TLS on this port: use redis://, or its TLS port",
+            )
+        } else if has(LOOKUP_FAILED) && !TRY_AGAIN.iter().any(|text| has(text)) {
+            (TroubleKind::NoSuchHost, "; correct the host name")
         } else {
-            ""
+            (TroubleKind::Unreachable, "")
         };
-        self.trouble(
-            TroubleKind::Unreachable,
-            format!("cannot be reached: {why}{hint}"),
-        )
+        self.trouble(kind, format!("cannot be reached: {why}{hint}"))
+    }
+
+    /// Trouble with a server that did not answer our login within `limit`.
+    pub(crate) fn no_login(&self, limit: Duration) -> Trouble {
+        let hint = match self.uses_tls {
+            Some(true) => "; if it does not use TLS on this port, use redis://",
+            _ => "",
+        };
+        self.unreachable(&format!("no connection and login after {limit:?}{hint}"))
+    }
+
+    /// Trouble with a server that closed a connection.
+    fn hung_up(&self, why: &str) -> Trouble {
+        let hint = match self.uses_tls {
+            Some(false) => "; if it expects TLS on this port, use rediss://",
+            _ => "",
+        };
+        let what = format!("closed the connection: {}{hint}", self.quote(why));
+        self.trouble(TroubleKind::Unreachable, what)
     }
 
     /// Trouble with a server that does not speak the protocol of Redis.
     pub(crate) fn garbage(&self) -> Trouble {
-        let what = format!("what answers on {} is no Redis server", self.node);
+        let hint = match self.uses_tls {
+            Some(false) => ", or it expects TLS: then use rediss://",
+            _ => "",
+        };
+        let what = format!("what answers on {} is no Redis server{hint}", self.node);
         Trouble::new(TroubleKind::Garbage, self.scrub(&what))
     }
 
