@@ -383,6 +383,31 @@ fn an_embedded_file_is_checked_and_not_created() {
     assert!(doctor(&missing, 1).0.contains("its folder does not exist"));
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn an_embedded_file_that_is_mounted_without_its_folder_is_a_problem() {
+    let scene = Scene::embedded();
+    assert!(scene.is_free());
+    let mounted = Scene::embedded();
+    mounted.write("locks.db", "");
+    let mut there = ringfence_testkit::unshared(&["--mount"]);
+    there.args([
+        "sh",
+        "-c",
+        "mount --bind \"$1\" \"$2\" && exec \"$0\" doctor",
+    ]);
+    let ringfence = mounted.ringfence(&[]);
+    there.arg(env!("CARGO_BIN_EXE_ringfence"));
+    there.args([scene.path("locks.db"), mounted.path("locks.db")]);
+    for (name, value) in ringfence.get_envs() {
+        value.map(|value| there.env(name, value));
+    }
+    let output = there.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text.contains("mount the folder"), "{text}");
+}
+
 #[test]
 fn locks_in_memory_are_a_problem() {
     let (text, _) = doctor(&Scene::on("memory:"), 1);

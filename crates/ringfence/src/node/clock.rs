@@ -16,6 +16,7 @@ pub struct NodeClock {
     follows: Clock,
     ahead_us: Arc<AtomicI64>,
     boot_id: Arc<str>,
+    time_namespace: Option<Arc<str>>,
 }
 
 impl NodeClock {
@@ -24,6 +25,7 @@ impl NodeClock {
     pub fn system() -> Self {
         Self {
             boot_id: system_boot_id(),
+            time_namespace: system_time_namespace(),
             ..Self::following(Clock::System, wall_us())
         }
     }
@@ -45,6 +47,7 @@ impl NodeClock {
             follows: clock,
             ahead_us: Arc::new(AtomicI64::new(ahead_us)),
             boot_id: Arc::from("a test's boot"),
+            time_namespace: Some(Arc::from("")),
         }
     }
 
@@ -79,6 +82,13 @@ impl NodeClock {
     pub(super) fn boot_id(&self) -> &str {
         &self.boot_id
     }
+
+    /// The time namespace of this process: empty for the machine's own. `None` if the children of
+    /// this process are in another one: then nobody can say how far its clock is off.
+    #[cfg(feature = "sqlite")]
+    pub(super) fn time_namespace(&self) -> Option<&str> {
+        self.time_namespace.as_deref()
+    }
 }
 
 impl fmt::Debug for NodeClock {
@@ -95,4 +105,49 @@ fn signed(us: u64) -> i64 {
 fn system_boot_id() -> Arc<str> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     Arc::from(id.unwrap_or_default().trim())
+}
+
+fn system_time_namespace() -> Option<Arc<str>> {
+    let link = |name: &str| {
+        let link = std::fs::read_link(format!("/proc/self/ns/{name}"));
+        link.map(|link| link.display().to_string())
+            .unwrap_or_default()
+    };
+    let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    time_namespace(&link("time"), &link("time_for_children"), &offsets).map(Arc::from)
+}
+
+/// `own` and `children` are empty on systems without time namespaces. The offsets are those of the
+/// namespace of the children. They are part of the result, because the number of a namespace may be
+/// used again for a later one.
+fn time_namespace(own: &str, children: &str, offsets: &str) -> Option<String> {
+    /// The first namespace of every Linux kernel.
+    const MACHINE: &str = "time:[4026531834]";
+    if own != children {
+        return None;
+    }
+    if own == MACHINE || own.is_empty() {
+        return Some(String::new());
+    }
+    let boot = offsets.lines().find(|line| line.starts_with("boottime"));
+    let words: Vec<_> = boot.unwrap_or_default().split_whitespace().collect();
+    Some(format!("{own} {}", words.join(" ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_namespace_is_known_by_its_number_and_its_offset() {
+        let (machine, other) = ("time:[4026531834]", "time:[4026532300]");
+        let offsets = "monotonic           0         0\nboottime         1000         7\n";
+        let found = |own, children| time_namespace(own, children, offsets);
+        assert_eq!(found(machine, machine).as_deref(), Some(""));
+        assert_eq!(found("", "").as_deref(), Some(""));
+        let theirs = "time:[4026532300] boottime 1000 7";
+        assert_eq!(found(other, other).as_deref(), Some(theirs));
+        // After `unshare`, before the first child.
+        assert_eq!(found(machine, other), None);
+    }
 }

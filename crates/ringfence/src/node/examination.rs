@@ -306,6 +306,8 @@ pub enum Contents {
     },
     /// Locks of a later version of ringfence.
     Newer,
+    /// A lock file of an older version of ringfence.
+    Older,
     /// A database of another application.
     OtherApplication,
     /// Something else.

@@ -15,6 +15,8 @@ mod redis_node;
 mod slots_ledger;
 #[cfg(feature = "sqlite")]
 mod sqlite_node;
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+mod sqlite_place;
 #[cfg(feature = "sqlite")]
 mod sqlite_power;
 #[cfg(feature = "sqlite")]

@@ -28,8 +28,13 @@ fn contents(file: &FileExamination) -> Finding {
         Ok(Contents::Ours { .. }) => Finding::ok(CHECK, "is a lock file of ringfence"),
         Ok(Contents::Newer) => Finding::problem(
             CHECK,
-            "was written by a newer ringfence",
+            "was made by a newer ringfence",
             "upgrade this ringfence",
+        ),
+        Ok(Contents::Older) => Finding::problem(
+            CHECK,
+            "was made by an older ringfence",
+            "stop all processes that use the file, then remove it",
         ),
         Ok(Contents::OtherApplication) => {
             Finding::problem(CHECK, "is a database of another application", ELSEWHERE)
@@ -40,7 +45,7 @@ fn contents(file: &FileExamination) -> Finding {
         Err(trouble) => Finding::problem(
             CHECK,
             format!("cannot be used: {trouble}"),
-            "correct the path in --nodes, or create its folder",
+            "correct this, or name another file with --nodes sqlite:/path",
         ),
     }
 }

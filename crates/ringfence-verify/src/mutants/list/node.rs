@@ -12,6 +12,8 @@ const SESSION: &str = "crates/ringfence/src/node/redis/session.rs";
 const SERVER_WATCH: &str = "crates/ringfence/src/node/redis/session/server_watch.rs";
 const CONFIRMING: &str = "crates/ringfence/src/node/redis/link/confirming.rs";
 const CONNECTION: &str = "crates/ringfence/src/node/redis/transport/connection.rs";
+const SCHEMA: &str = "crates/ringfence/src/node/sqlite/schema.rs";
+const SHARING: &str = "crates/ringfence/src/node/sqlite/sharing.rs";
 const NODE_ROW: &str = "crates/ringfence/src/node/sqlite/node_row.rs";
 const SYNC: &str = "crates/ringfence/src/node/sqlite/sync.rs";
 const WORKER: &str = "crates/ringfence/src/node/sqlite/worker.rs";
@@ -245,6 +247,58 @@ mutants! {
         edit(NODE_ROW, "advance",
             "if other_boot && self.is_same_boot(clock) {",
             "if other_boot && self.is_same_boot(clock) && !mutant!(OneBootTwoIds) {");
+
+    /// A boot counts only if no other process has the embedded file open.
+    BootWithoutProof:
+        edit(SCHEMA, "connect_alone",
+            "connection.pragma_update(None, \"locking_mode\", \"exclusive\")?;",
+            "if !mutant!(BootWithoutProof) {
+                 connection.pragma_update(None, \"locking_mode\", \"exclusive\")?;
+             }");
+
+    /// If a boot is not certain, the locks in the embedded file keep their leases.
+    MaybeBootFreesAll:
+        edit(NODE_ROW, "advance",
+            "(true, true) => Boot::Other,",
+            "(true, went_back) if went_back || mutant!(MaybeBootFreesAll) => Boot::Other,");
+
+    /// The embedded file is not used in another time namespace than the one it was made in.
+    OtherTimeNamespaceUsed:
+        edit(NODE_ROW, "advance",
+            "if clock.time_namespace() != Some(&self.time_namespace) {",
+            "if clock.time_namespace() != Some(&self.time_namespace)
+                 && !mutant!(OtherTimeNamespaceUsed)
+             {");
+
+    /// A lock file that is a mount point is refused.
+    MountPointUsed:
+        edit(SHARING, "refuse_unfit",
+            "if is_mount_point(&file) {",
+            "if is_mount_point(&file) && !mutant!(MountPointUsed) {");
+
+    /// A lock file with a second hard link is refused.
+    SecondNameUsed:
+        edit(SHARING, "refuse_unfit",
+            "if found.nlink() > 1 {",
+            "if found.nlink() > 1 && !mutant!(SecondNameUsed) {");
+
+    /// A lock file with a rollback journal beside it is refused.
+    JournalUsed:
+        edit(SHARING, "refuse_unfit",
+            "if *ending == JOURNAL {",
+            "if *ending == JOURNAL && !mutant!(JournalUsed) {");
+
+    /// The files beside a private lock file are its owner's.
+    ForeignLogUsed:
+        edit(SHARING, "is_of_sharer",
+            "0 => uid == lock_file.uid(),",
+            "0 => uid == lock_file.uid() || mutant!(ForeignLogUsed),");
+
+    /// A lock file with tables that are not ours is refused.
+    ForeignTablesUsed:
+        edit(SCHEMA, "identity",
+            "match tables(connection)? == our_tables()? {",
+            "match mutant!(ForeignTablesUsed) || tables(connection)? == our_tables()? {");
 
     /// Arrivals at a latch are synced.
     ArrivalNotSynced:

@@ -59,7 +59,7 @@ fn may(path: &Path, access: Access) -> bool {
     accessat(CWD, path, access, AtFlags::EACCESS).is_ok()
 }
 
-fn rights(found: &Metadata) -> String {
+pub(super) fn rights(found: &Metadata) -> String {
     let mode = found.mode() & 0o7777;
     format!(
         "owner {}, group {}, mode {mode:04o}",

@@ -8,6 +8,7 @@ use rusqlite::ErrorCode;
 use crate::node::{CallError, Trouble, TroubleKind};
 
 use super::denied;
+use super::schema::FORMAT;
 
 /// Why a lock file cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +54,53 @@ pub enum SqliteError {
         .0.display()
     )]
     Linked(PathBuf),
+    /// The lock file, or a file beside it, has a second hard link.
+    #[error(
+        "{}: has a second hard link, and processes that use it by two names would not see each \
+         other's locks: remove the other name", .0.display()
+    )]
+    SecondName(PathBuf),
+    /// The lock file, or a file beside it, is a mount point.
+    #[error(
+        "{}: is a mount point by itself, and processes that use the same file elsewhere would not \
+         see its locks: mount the folder, not the file", .0.display()
+    )]
+    MountPoint(PathBuf),
+    /// A rollback journal is beside the lock file.
+    #[error(
+        "{}: a rollback journal, which ringfence never makes: SQLite would overwrite the lock file \
+         with it; another user or program has placed it there: remove it", .0.display()
+    )]
+    Journal(PathBuf),
+    /// The owner or the mode of the lock file, or of a file beside it, is not one that ringfence
+    /// gives it.
+    #[error("{}: {why}", .path.display())]
+    Sharing {
+        /// The file.
+        path: PathBuf,
+        /// What it has, and what it needs.
+        why: String,
+    },
+    /// The process has left its time namespace, but only its children are in the new one.
+    #[error(
+        "{}: this process and its children are in different time namespaces, so its clock since \
+         boot cannot be compared with that of other processes", .0.display()
+    )]
+    TimeNamespace(PathBuf),
+    /// The file was last used under another boot id, and another process has it open.
+    #[error(
+        "{}: a process that sees another boot id has it open: do containers share the file? Give \
+         them the same /proc/sys/kernel/random/boot_id", .0.display()
+    )]
+    OtherBoot(PathBuf),
+    /// The file is too large for a lock file.
+    #[error("{}: larger than {most} bytes, so not a lock file", .path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The largest size of a lock file.
+        most: i64,
+    },
     /// This user may not use the lock file.
     #[error("{}: {why}", .path.display())]
     Denied {
@@ -82,16 +130,34 @@ pub enum SqliteError {
     /// The file is a database with other contents.
     #[error("{}: an SQLite database of another application", .0.display())]
     OtherApplication(PathBuf),
-    /// A later version of ringfence has changed the file.
+    /// The tables of the file are not ours.
     #[error(
-        "{}: written by a newer ringfence (format {found}; this one knows {known})", .path.display()
+        "{}: its tables are not those of a lock file: another program has changed it", .0.display()
+    )]
+    OtherTables(PathBuf),
+    /// A later version of ringfence has made the file.
+    #[error(
+        "{}: made by a newer ringfence (format {found}; this one knows {known})", .path.display()
     )]
     Newer {
         /// The file.
         path: PathBuf,
         /// The format it has.
         found: i64,
-        /// The highest format we know.
+        /// The format that we know.
+        known: i64,
+    },
+    /// An earlier version of ringfence has made the file.
+    #[error(
+        "{}: made by an older ringfence (format {found}; this one knows {known}); stop all \
+         processes that use the file, then remove it", .path.display()
+    )]
+    Older {
+        /// The file.
+        path: PathBuf,
+        /// The format it has.
+        found: i64,
+        /// The format that we know.
         known: i64,
     },
     /// Any other error of SQLite.
@@ -125,6 +191,15 @@ impl SqliteError {
         match denied::why(&path) {
             Some(why) => Self::Denied { path, why },
             None => Self::ReadOnly(path),
+        }
+    }
+
+    /// A file of ours in another format.
+    pub(super) fn other_format(path: &Path, found: i64) -> Self {
+        let (path, known) = (path.to_owned(), FORMAT);
+        match found > known {
+            true => Self::Newer { path, found, known },
+            false => Self::Older { path, found, known },
         }
     }
 

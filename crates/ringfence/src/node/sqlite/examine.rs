@@ -11,11 +11,12 @@ use rustix::fs::{Access, AtFlags, CWD, OFlags, accessat};
 
 use crate::node::{Contents, FileExamination, FileMode, Trouble, TroubleKind};
 
-use super::file::{PAGE_MIN_BYTES, beside, default_path, network};
+use super::SqliteError;
+use super::file::{MAGIC, PAGE_BYTES, PAGE_MIN_BYTES, beside, default_path, network};
 use super::schema::{APPLICATION_ID, FORMAT};
+use super::sharing::{Purpose, refuse_unfit};
 
-/// The first bytes of every SQLite database, and the offsets of its header fields.
-const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+/// The offsets of header fields of an SQLite database.
 const HEAD_BYTES: usize = 100;
 const WRITE_VERSION: usize = 18;
 const USER_VERSION: usize = 60;
@@ -33,7 +34,7 @@ pub(crate) fn examine(path: &Path) -> FileExamination {
     let folder_writable = may(folder, Access::WRITE_OK | Access::EXEC_OK);
     FileExamination {
         network: network(if found.is_ok() { &path } else { folder }),
-        contents: contents(&path, folder, &found),
+        contents: contents(&path, folder, &found).and_then(|contents| fit(&path, contents)),
         mode: found.as_ref().ok().map(|found| FileMode {
             bits: found.permissions().mode() & 0o777,
             own: found.uid() == rustix::process::geteuid().as_raw(),
@@ -87,7 +88,25 @@ fn contents(
     } else {
         read_head(path).map_err(|error| trouble(&error.to_string()))?
     };
-    Ok(head.map_or(Contents::NotADatabase, Head::contents))
+    // As we have made it, before its first use.
+    let is_new = found
+        .as_ref()
+        .is_ok_and(|found| found.len() == u64::from(PAGE_BYTES));
+    Ok(match head {
+        Some(head) if is_new && head.is_empty() => Contents::Fresh,
+        Some(head) => head.contents(),
+        None => Contents::NotADatabase,
+    })
+}
+
+/// A lock file must be fit for use. The mode of another file does not matter.
+fn fit(path: &Path, contents: Contents) -> Result<Contents, Trouble> {
+    let is_ours = matches!(contents, Contents::Fresh | Contents::Ours { .. });
+    match refuse_unfit(path, Purpose::Lock) {
+        Ok(()) => Ok(contents),
+        Err(SqliteError::Sharing { .. } | SqliteError::Denied { .. }) if !is_ours => Ok(contents),
+        Err(error) => Err(trouble(&error.to_string())),
+    }
 }
 
 /// The header of a database.
@@ -98,10 +117,15 @@ struct Head {
 }
 
 impl Head {
+    fn is_empty(&self) -> bool {
+        self.wal && (self.application, self.format) == (0, 0)
+    }
+
     fn contents(self) -> Contents {
         match (self.application, self.format) {
+            (APPLICATION_ID, FORMAT) => Contents::Ours { wal: self.wal },
             (APPLICATION_ID, format) if format > FORMAT => Contents::Newer,
-            (APPLICATION_ID, _) => Contents::Ours { wal: self.wal },
+            (APPLICATION_ID, _) => Contents::Older,
             _ => Contents::OtherApplication,
         }
     }

@@ -1,24 +1,33 @@
 //! The path of a lock file: creates the file if it is missing, and refuses paths where SQLite's
-//! locks cannot be relied on, or where another user has replaced one of its files by a link.
+//! locks cannot be relied on. `sharing.rs` judges the files that are there already.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{self, Path, PathBuf};
+use std::process;
 use std::sync::{Mutex, PoisonError};
 
 use super::SqliteError;
 use super::denied;
+use super::sharing::{self, Purpose};
 
 /// The smallest page that an SQLite database can have.
 pub(super) const PAGE_MIN_BYTES: u64 = 512;
+/// The size of the pages of a new lock file.
+pub(super) const PAGE_BYTES: u16 = 4096;
+/// The largest lock file: enough for millions of names.
+pub(super) const FILE_MAX_BYTES: i64 = 1 << 30;
+
+/// The first bytes of every SQLite database.
+pub(super) const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
 /// The endings of the files that SQLite keeps beside a database.
 pub(super) const COMPANIONS: [&str; 3] = ["-wal", "-shm", "-journal"];
 
 /// An existing file, and its identity when it was opened.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct LockFile {
     path: PathBuf,
     /// The same file by a path that has no link in it.
@@ -77,7 +86,7 @@ impl LockFile {
         if !metadata.is_file() {
             return Err(SqliteError::NotAFile(path));
         }
-        refuse_links(&path, folder)?;
+        sharing::refuse_unfit(&path, Purpose::Lock)?;
         // SQLite takes a file without a whole page for an empty database and would overwrite it.
         if (1..PAGE_MIN_BYTES).contains(&metadata.len()) {
             return Err(SqliteError::NotADatabase(path));
@@ -108,6 +117,11 @@ impl LockFile {
     pub(super) fn is_in_place(&self) -> bool {
         let is_same = |now: Metadata| (now.dev(), now.ino()) == self.identity();
         self.is_copy || fs::symlink_metadata(&self.path).is_ok_and(is_same)
+    }
+
+    /// Whether a copy in memory stands for it.
+    pub(super) fn is_copy(&self) -> bool {
+        self.is_copy
     }
 
     pub(super) fn identity(&self) -> (u64, u64) {
@@ -141,77 +155,85 @@ fn make_folders(folder: &Path) -> Result<(), SqliteError> {
         })
 }
 
-/// Creates an empty file, which SQLite takes for an empty database. SQLite itself would make it
-/// world-readable; its companions inherit this mode.
+/// Creates a database without tables. SQLite itself would make it world-readable; its companions
+/// inherit this mode. It would also make a rollback journal for a moment, which other processes
+/// refuse to see. So the file gets its name when it is complete.
 fn make_file(path: &Path, folder: &Path) -> io::Result<Metadata> {
     // Closing any descriptor of a file drops all locks of the process on it, including SQLite's. So
     // only a file that this very call has created is opened here, and one at a time.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let of_folder = fs::metadata(folder)?;
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    match options.open(path) {
-        Ok(made) => {
-            let mode = mode_in(
-                &of_folder,
-                made.metadata()?.gid(),
-                denied::protected_regular(),
-            );
-            if mode != 0o600 {
-                // Through the handle: independent of the umask and of what the path leads to by
-                // now.
-                made.set_permissions(fs::Permissions::from_mode(mode))?;
+    static ONE_AT_A_TIME: Mutex<u32> = Mutex::new(0);
+    let mut serial = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    *serial = serial.wrapping_add(1);
+    let unnamed = beside(path, &format!("-new-{}-{serial}", process::id()));
+    let made = write_new(&unnamed, folder, &empty_database()).and_then(|()| name(&unnamed, path));
+    match made {
+        Ok(()) => File::open(folder)?.sync_all()?,
+        Err(error) => {
+            let _ = fs::remove_file(&unnamed);
+            match error.kind() {
+                io::ErrorKind::AlreadyExists => {}
+                // A file system that cannot name it only if the name is free. SQLite takes an empty
+                // file for an empty database.
+                io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => {
+                    write_new(path, folder, &[])?;
+                }
+                _ => return Err(error),
             }
-            File::open(folder)?.sync_all()?;
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error),
     }
     fs::symlink_metadata(path)
 }
 
-/// The mode of a new file. A folder that is made for sharing decides it: one that passes its group
-/// on (setgid), or prevents users from removing each other's files (sticky). In every other folder
-/// only the owner may use the file.
-fn mode_in(folder: &Metadata, group_of_file: u32, protected_regular: u32) -> u32 {
-    let bits = folder.mode();
-    let (setgid, sticky) = (bits & 0o2000 != 0, bits & 0o1000 != 0);
-    let for_group = bits & 0o020 != 0 && folder.gid() == group_of_file;
-    let for_all = bits & 0o002 != 0;
-    // If the system prevents users from opening each other's files, they cannot share the log. Then
-    // the file is not shared either.
-    let group_may = !sticky || protected_regular < 2 && !(for_all && protected_regular > 0);
-    let all_may = protected_regular < 1;
-    let mut mode = 0o600;
-    if (setgid || sticky) && for_group && group_may {
-        mode |= 0o060;
+fn write_new(path: &Path, folder: &Path, contents: &[u8]) -> io::Result<()> {
+    let of_folder = fs::metadata(folder)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let mut made = options.open(path)?;
+    let group = made.metadata()?.gid();
+    let mode = sharing::mode_in(&of_folder, group, denied::protected_regular());
+    if mode != 0o600 {
+        // Through the handle: independent of the umask and of what the path leads to by now.
+        made.set_permissions(fs::Permissions::from_mode(mode))?;
     }
-    if sticky && for_all && all_may {
-        mode |= 0o066;
-    }
-    mode
+    made.write_all(contents)?;
+    made.sync_all()
 }
 
-/// Refuses links that another user may have placed to make us write to another file. In a folder
-/// where other users may create files, neither the lock file nor its companions may have a second
-/// name. (SQLite itself follows no symbolic link. The system must prevent a hard link that is
-/// created after this check, as `fs.protected_hardlinks` does.)
-fn refuse_links(path: &Path, folder: &Path) -> Result<(), SqliteError> {
-    let of_folder = fs::metadata(folder).map_err(|source| SqliteError::file(path, source))?;
-    let user = rustix::process::geteuid().as_raw();
-    let others_write = of_folder.mode() & 0o022 != 0;
-    let shared = others_write || ![user, 0].contains(&of_folder.uid());
-    for ending in ["", COMPANIONS[0], COMPANIONS[1], COMPANIONS[2]] {
-        let file = beside(path, ending);
-        let Ok(found) = fs::symlink_metadata(&file) else {
-            continue;
-        };
-        if !found.is_file() || shared && found.nlink() > 1 {
-            return Err(SqliteError::Linked(file));
-        }
-    }
-    Ok(())
+/// Gives the file `unnamed` its name, unless there is a file of this name.
+#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+fn name(unnamed: &Path, path: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    Ok(renameat_with(
+        CWD,
+        unnamed,
+        CWD,
+        path,
+        RenameFlags::NOREPLACE,
+    )?)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
+fn name(_unnamed: &Path, _path: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// The only page of an SQLite database that has a write-ahead log and no tables: the header of the
+/// database, and that of an empty page.
+fn empty_database() -> Vec<u8> {
+    let mut page = vec![0; usize::from(PAGE_BYTES)];
+    let mut put = |at: usize, bytes: &[u8]| page[at..at + bytes.len()].copy_from_slice(bytes);
+    let size = PAGE_BYTES.to_be_bytes();
+    put(0, MAGIC);
+    put(16, &size);
+    // Versions 2 are a write-ahead log; then the fractions of a page that an entry may use.
+    put(18, &[2, 2, 0, 64, 32, 32]);
+    // The change counter, the number of pages, and for which counter that number is valid.
+    put(24, &[0, 0, 0, 1, 0, 0, 0, 1]);
+    put(92, &[0, 0, 0, 1]);
+    // A leaf of a table, whose contents begin at the end of the page.
+    put(100, &[13]);
+    put(105, &size);
+    page
 }
 
 /// The companion of `path` with this ending.

@@ -2,7 +2,7 @@
 //! or written, so a look works on a read-only file system and in a folder of another user.
 //!
 //! Each question copies the file into memory, and the copy answers: there the usual code may free
-//! the holders of an earlier boot or upgrade an older format. A missing file is an empty one.
+//! the holders of an earlier boot. A missing file is an empty one.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -21,6 +21,7 @@ use super::SqliteError;
 use super::file::{LockFile, beside};
 use super::pending::Pending;
 use super::schema;
+use super::sharing::{self, Purpose};
 use super::store::{BeginError, SqliteStore};
 use super::sync::Durability;
 use super::worker::WorkerMessage;
@@ -79,6 +80,7 @@ fn changes(job: &Job) -> bool {
 fn copy(file: &Path, clock: &NodeClock) -> Result<SqliteStore, SqliteError> {
     let opening = |error| SqliteError::opening(file, error);
     let mut copy = Connection::open_in_memory().map_err(opening)?;
+    schema::restrict(&copy).map_err(opening)?;
     let found = found(file)?;
     if found.is_some() {
         read(file, &mut copy).map_err(opening)?;
@@ -93,7 +95,7 @@ pub(super) fn found(file: &Path) -> Result<Option<Metadata>, SqliteError> {
     match fs::symlink_metadata(file) {
         Ok(found) if found.is_symlink() => Err(SqliteError::Link(file.to_owned())),
         Ok(found) if !found.is_file() => Err(SqliteError::NotAFile(file.to_owned())),
-        Ok(found) => Ok(Some(found)),
+        Ok(found) => sharing::refuse_unfit(file, Purpose::Look).map(|()| Some(found)),
         Err(error) if error.kind() == io::ErrorKind::NotFound && may_be_made(file) => Ok(None),
         Err(error) => Err(SqliteError::file(file, error)),
     }
@@ -128,6 +130,9 @@ fn read_from(uri: &str, copy: &mut Connection) -> rusqlite::Result<()> {
         | OpenFlags::SQLITE_OPEN_URI;
     let source = Connection::open_with_flags(uri, flags)?;
     source.busy_timeout(PATIENCE)?;
+    schema::restrict(&source)?;
+    // The header and the log may claim more pages than the file has.
+    schema::limit_size(copy, &source)?;
     let backup = Backup::new(&source, copy)?;
     backup.run_to_completion(i32::MAX, Duration::from_millis(10), None)
 }

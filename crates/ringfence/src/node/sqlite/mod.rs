@@ -9,10 +9,12 @@
 //!                       ├─► sync.rs, log.rs: what is on the disk before a call is answered
 //!                       └─► wake_socket.rs: wakes, to this process and to others
 //! ```
-//! Opening is `file.rs` (may a lock file be here?) and `schema.rs` (is this our file?). Other users
+//! Opening is `file.rs` (may a lock file be here?), `sharing.rs` and `mount.rs` (may these files be
+//! used?), `schema.rs` (is this our file?) and `boots.rs` (is it of an earlier boot?). Other users
 //! may write to its folder: `socket.rs` follows no link, `denied.rs` explains missing permissions.
 
 mod apply;
+mod boots;
 mod broken_rows;
 mod busy;
 mod denied;
@@ -24,6 +26,7 @@ mod latch_rows;
 mod list_rows;
 mod log;
 mod look;
+mod mount;
 mod node_row;
 mod open_files;
 mod pending;
@@ -31,6 +34,7 @@ mod queue_rows;
 mod reader_rows;
 mod rows;
 mod schema;
+mod sharing;
 mod socket;
 mod store;
 mod sync;
@@ -92,7 +96,8 @@ impl SqliteNode {
     /// Opens the lock file at `path`, or creates it. The folder decides which users may use a new
     /// file: its group if it has the setgid bit and is group-writable, all users if it is sticky
     /// and world-writable (where the system allows that); in any other folder only the owner.
-    /// Neither the file nor its companions may be a link.
+    /// Neither the file nor its companions may be a link, have a second hard link or be a mount
+    /// point: containers share the folder, not the file.
     ///
     /// Missing folders are created only for [`default_path`](Self::default_path): elsewhere a
     /// missing folder is more likely a typing error.
@@ -102,7 +107,9 @@ impl SqliteNode {
     pub fn open(path: impl AsRef<Path>, clock: NodeClock) -> Result<Self, SqliteError> {
         let open = OpenFile::count()?;
         let file = file::LockFile::prepare(path.as_ref())?;
+        refuse_time_namespace(file.path(), &clock)?;
         let connection = schema::open(&file, &clock)?;
+        let connection = boots::settle(connection, &file, &clock)?;
         let path = file.path().to_owned();
         let store = SqliteStore::new(connection, file, clock)
             .map_err(|error| SqliteError::opening(&path, error))?;
@@ -142,6 +149,7 @@ impl SqliteNode {
         let open = OpenFile::count()?;
         let path = file::LockFile::locate(path.as_ref())?;
         look::found(&path)?;
+        refuse_time_namespace(&path, &clock)?;
         let (jobs, inbox) = channel();
         let pending = Arc::<Pending>::default();
         let (file, done) = (path.clone(), Arc::clone(&pending));
@@ -227,6 +235,14 @@ impl SqliteNode {
             let error = CallError::NotSent(Trouble::new(TroubleKind::Disconnected, detail));
             job.fail(error).deliver();
         }
+    }
+}
+
+/// Refuses a process whose clock since boot may be another one than it seems.
+fn refuse_time_namespace(path: &Path, clock: &NodeClock) -> Result<(), SqliteError> {
+    match clock.time_namespace() {
+        Some(_) => Ok(()),
+        None => Err(SqliteError::TimeNamespace(path.to_owned())),
     }
 }
 

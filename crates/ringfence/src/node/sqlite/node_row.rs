@@ -33,6 +33,9 @@ const SAME_BOOT_US: u64 = 2_000_000;
 pub(super) struct NodeRow {
     /// The boot of the machine in which the row was written.
     boot_id: String,
+    /// The time namespace in which the file was made: in another one the clock since boot is
+    /// another one.
+    time_namespace: String,
     /// When it was written, on the clock since that boot.
     boot_us: u64,
     /// The node's clock at that time.
@@ -40,9 +43,8 @@ pub(super) struct NodeRow {
     /// The highest ballot that the node may have accepted. It is on disk before such a ballot is
     /// accepted.
     promised_us: u64,
-    /// When the machine was booted, on the wall clock of the process that wrote this. `None` in a
-    /// row of an earlier format.
-    boot_moment_us: Option<i64>,
+    /// When the machine was booted, on the wall clock of the process that wrote this.
+    boot_moment_us: i64,
     /// How many syncs were begun, by all processes.
     syncs_begun: u64,
     /// The number of the last sync that succeeded. Earlier ones that failed do not matter then.
@@ -51,17 +53,29 @@ pub(super) struct NodeRow {
     pub(super) group: Option<Group>,
 }
 
+/// Whether the row was written in an earlier boot of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Boot {
+    Same,
+    /// The boot id is another one. But a container may have a boot id of its own, and the wall
+    /// clock may have been set.
+    MaybeOther,
+    /// The clock since boot began anew.
+    Other,
+}
+
 /// The columns of the row. Signed, since SQLite has no unsigned integers.
-type Columns = (String, [i64; 5], Option<i64>, [Option<i64>; 3]);
+type Columns = ([String; 2], [i64; 5], i64, [Option<i64>; 3]);
 
 impl NodeRow {
     pub(super) fn beginning(clock: &NodeClock) -> Self {
         Self {
             boot_id: clock.boot_id().to_owned(),
+            time_namespace: clock.time_namespace().unwrap_or_default().to_owned(),
             boot_us: clock.now().as_micros(),
             clock_us: ballot_clock(clock),
             promised_us: 0,
-            boot_moment_us: Some(boot_moment(clock)),
+            boot_moment_us: boot_moment(clock),
             syncs_begun: 0,
             syncs_done: 0,
             group: None,
@@ -70,7 +84,7 @@ impl NodeRow {
 
     pub(super) fn load(path: &Path, connection: &Connection) -> Result<Self, CallError> {
         let sql = "SELECT boot_id, boot_us, clock_us, promised_us, syncs_begun, syncs_done,
-                       boot_moment_us, window_us, quarantine_us, grace_us FROM node";
+                       boot_moment_us, window_us, quarantine_us, grace_us, time_namespace FROM node";
         let columns = connection
             .prepare_cached(sql)
             .and_then(|mut node| node.query_row([], columns).optional())
@@ -80,7 +94,7 @@ impl NodeRow {
             .ok_or_else(|| damaged(path, "the node's own row is invalid"))
     }
 
-    fn from_columns((boot_id, numbers, boot_moment_us, group): Columns) -> Option<Self> {
+    fn from_columns((texts, numbers, boot_moment_us, group): Columns) -> Option<Self> {
         let [boot_us, clock_us, promised_us, begun, done] =
             numbers.map(|number| u64::try_from(number).ok());
         let (clock_us, promised_us) = (clock_us?, promised_us?);
@@ -96,8 +110,10 @@ impl NodeRow {
             }),
             _ => return None,
         };
+        let [boot_id, time_namespace] = texts;
         (clock_us.max(promised_us) <= Ballot::MAX.get()).then_some(Self {
             boot_id,
+            time_namespace,
             boot_us: boot_us?,
             clock_us,
             promised_us,
@@ -112,8 +128,8 @@ impl NodeRow {
         self.write(
             connection,
             "INSERT INTO node (one, boot_id, boot_us, clock_us, promised_us, boot_moment_us,
-                 window_us, quarantine_us, grace_us, syncs_begun, syncs_done)
-             VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                 window_us, quarantine_us, grace_us, syncs_begun, syncs_done, time_namespace)
+             VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         )
     }
 
@@ -122,7 +138,7 @@ impl NodeRow {
             connection,
             "UPDATE node SET boot_id = ?1, boot_us = ?2, clock_us = ?3, promised_us = ?4,
                  boot_moment_us = ?5, window_us = ?6, quarantine_us = ?7, grace_us = ?8,
-                 syncs_begun = ?9, syncs_done = ?10",
+                 syncs_begun = ?9, syncs_done = ?10, time_namespace = ?11",
         )
     }
 
@@ -143,6 +159,7 @@ impl NodeRow {
             grace,
             self.syncs_begun.cast_signed(),
             self.syncs_done.cast_signed(),
+            self.time_namespace,
         ])?;
         Ok(())
     }
@@ -152,7 +169,14 @@ impl NodeRow {
         &self,
         path: &Path,
         clock: &NodeClock,
-    ) -> Result<(Self, bool), CallError> {
+    ) -> Result<(Self, Boot), CallError> {
+        if clock.time_namespace() != Some(&self.time_namespace) {
+            return Err(not_one_machine(
+                path,
+                "made in another time namespace, where the clock since boot is another one: run all \
+                 processes that share the file in one time namespace",
+            ));
+        }
         let boot_us = clock.now().as_micros();
         let went_back = boot_us < self.boot_us;
         // Without boot ids, only a clock that went back reveals a boot.
@@ -165,6 +189,11 @@ impl NodeRow {
                  namespaces share the file?",
             ));
         }
+        let boot = match (booted, went_back) {
+            (false, _) => Boot::Same,
+            (true, true) => Boot::Other,
+            (true, false) => Boot::MaybeOther,
+        };
         if other_boot && self.is_same_boot(clock) {
             return Err(not_one_machine(
                 path,
@@ -182,10 +211,11 @@ impl NodeRow {
         let clock_us = carried_us.max(above_promise_us).max(ballot_clock(clock));
         let present = Self {
             boot_id: clock.boot_id().to_owned(),
+            time_namespace: self.time_namespace.clone(),
             boot_us,
             clock_us: clock_us.min(Ballot::MAX.get()),
             promised_us: self.promised_us,
-            boot_moment_us: Some(boot_moment(clock)),
+            boot_moment_us: boot_moment(clock),
             syncs_begun: self.syncs_begun,
             // After a boot the file has what is on the disk.
             syncs_done: if booted {
@@ -195,15 +225,14 @@ impl NodeRow {
             },
             group: self.group,
         };
-        Ok((present, booted))
+        Ok((present, boot))
     }
 
     /// Whether the row was written in the present boot, although its boot id is another. Believing
     /// the ids would free the locks of holders that are alive.
     fn is_same_boot(&self, clock: &NodeClock) -> bool {
         let both_known = !self.boot_id.is_empty() && !clock.boot_id().is_empty();
-        let near = |moment: i64| moment.abs_diff(boot_moment(clock)) <= SAME_BOOT_US;
-        both_known && self.boot_moment_us.is_some_and(near)
+        both_known && self.boot_moment_us.abs_diff(boot_moment(clock)) <= SAME_BOOT_US
     }
 
     /// Whether the node may accept `ballot`. A ballot above its ceiling is not accepted anyway.
@@ -248,7 +277,7 @@ impl NodeRow {
     }
 }
 
-fn not_one_machine(path: &Path, what: &str) -> CallError {
+pub(super) fn not_one_machine(path: &Path, what: &str) -> CallError {
     let detail = format!("{}: {what}", path.display());
     CallError::Refused(Trouble::new(TroubleKind::Other, detail))
 }
@@ -268,5 +297,6 @@ fn columns(row: &Row<'_>) -> rusqlite::Result<Columns> {
     let [boot_us, clock_us, promised_us, begun, done] = numbers;
     let numbers = [boot_us?, clock_us?, promised_us?, begun?, done?];
     let group = [row.get(7)?, row.get(8)?, row.get(9)?];
-    Ok((row.get(0)?, numbers, row.get(6)?, group))
+    let texts = [row.get(0)?, row.get(10)?];
+    Ok((texts, numbers, row.get(6)?, group))
 }

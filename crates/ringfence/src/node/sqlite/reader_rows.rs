@@ -57,6 +57,16 @@ pub(super) fn sweep(connection: &Connection, now: Moment, most: u32) -> rusqlite
     Ok(())
 }
 
+/// Every reader gets as much time from now on as it had `by_ms` ago.
+pub(super) fn postpone(connection: &Connection, by_ms: u64) -> rusqlite::Result<()> {
+    // Bounded, so that SQLite's integers do not overflow.
+    connection.execute(
+        "UPDATE reader SET until_ms = min(until_ms, ?2) + ?1",
+        [signed(by_ms), i64::MAX - signed(by_ms)],
+    )?;
+    Ok(())
+}
+
 /// After a boot there are no readers.
 pub(super) fn clear(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute("DELETE FROM reader", [])?;

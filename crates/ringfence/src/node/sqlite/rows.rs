@@ -128,6 +128,21 @@ pub(super) fn free_all(connection: &Connection, record_until_ms: u64) -> rusqlit
     Ok(())
 }
 
+/// Every lease and every record gets as much time from now on as it had when the file was last
+/// written, `by_ms` ago on the clock since boot.
+pub(super) fn postpone(connection: &Connection, by_ms: u64) -> rusqlite::Result<()> {
+    // Bounded, so that SQLite's integers do not overflow.
+    connection.execute(
+        "UPDATE entry SET key_until_ms = min(key_until_ms, ?2) + ?1,
+             record_until_ms = min(record_until_ms, ?2) + ?1,
+             lapses_ms = min(lapses_ms, ?2) + ?1,
+             seat_until_ms = min(seat_until_ms, ?2) + ?1,
+             free_since_ms = min(free_since_ms, ?2) + ?1",
+        [signed(by_ms), i64::MAX - signed(by_ms)],
+    )?;
+    Ok(())
+}
+
 /// Whether the file has no entries, tickets, readers and latches.
 pub(super) fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
     let sql = "SELECT NOT EXISTS (SELECT 1 FROM entry) AND NOT EXISTS (SELECT 1 FROM ticket)

@@ -1,10 +1,12 @@
 //! Opens the database: one of ours, or a fresh one. Refuses databases of other applications.
 
 use std::path::Path;
+use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
+use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use crate::clock::Clock;
@@ -13,30 +15,37 @@ use crate::node::NodeClock;
 use super::SqliteError;
 use super::busy::Patience;
 use super::error::is_busy;
-use super::file::LockFile;
+use super::file::{FILE_MAX_BYTES, LockFile};
 use super::node_row::NodeRow;
 
 /// `RFNC`: identifies the database to us and to `file(1)`.
 pub(super) const APPLICATION_ID: i64 = 0x5246_4e43;
-/// The format that we write: the number of [`STEPS`] that were taken.
-pub(super) const FORMAT: i64 = STEPS.len() as i64;
+/// The format of [`TABLES`] and of what is in them. Processes with different formats follow
+/// different rules, so they must not share a file.
+pub(super) const FORMAT: i64 = 11;
+
+/// The longest value that is read. No value that we write is nearly as long.
+const VALUE_MAX_BYTES: i32 = 64 << 10;
 
 /// How long we wait for other processes that open the same fresh file.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The upgrades of a database from a fresh one on: step n makes format n.
-const STEPS: [&str; 9] = [
-    ENTRIES, TICKETS, READERS, LATCHES, RULES, PARTS, PROMISE, SYNCS, BREAKS,
-];
-
 /// The one row of `node` has the node's clock and its group (see `node_row.rs`). `entry` is the
-/// ledger, with an index on `lapses_ms` for the sweep.
-const ENTRIES: &str = "
+/// ledger, with an index on `lapses_ms` for the sweep; `ticket`, `reader` and `broken` have one row
+/// for each ticket, each reader, and each hold that an operator broke. `lasts_ms` is the time that a
+/// latch had left when it was last written: after a boot, when times on the lease clock are
+/// invalid, it gets this time again.
+const TABLES: &str = "
     CREATE TABLE node (
         one INTEGER PRIMARY KEY CHECK (one = 1),
         boot_id TEXT NOT NULL,
+        time_namespace TEXT NOT NULL,
         boot_us INTEGER NOT NULL,
+        boot_moment_us INTEGER NOT NULL,
         clock_us INTEGER NOT NULL,
+        promised_us INTEGER NOT NULL,
+        syncs_begun INTEGER NOT NULL,
+        syncs_done INTEGER NOT NULL,
         window_us INTEGER,
         quarantine_us INTEGER,
         grace_us INTEGER
@@ -46,24 +55,18 @@ const ENTRIES: &str = "
         key_value TEXT,
         key_until_ms INTEGER,
         fence INTEGER,
+        read_fence INTEGER NOT NULL DEFAULT 0,
         closed INTEGER,
         seat_token TEXT,
         seat_ballot INTEGER,
         seat_label TEXT,
+        seat_until_ms INTEGER NOT NULL DEFAULT 0,
+        stranger INTEGER NOT NULL DEFAULT 0,
+        free_since_ms INTEGER NOT NULL DEFAULT 0,
         record_until_ms INTEGER,
         lapses_ms INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX entry_lapses ON entry (lapses_ms);
-";
-
-/// One row for each ticket. The new columns have defaults, so that a process which still runs the
-/// code of format 1 does no harm: it ignores the queue, but its locks are valid.
-const TICKETS: &str = "
-    ALTER TABLE entry ADD COLUMN seat_until_ms INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE entry ADD COLUMN stranger INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE entry ADD COLUMN free_since_ms INTEGER NOT NULL DEFAULT 0;
-    UPDATE entry SET seat_until_ms = ifnull(key_until_ms, record_until_ms)
-        WHERE key_value = seat_token;
     CREATE TABLE ticket (
         name TEXT NOT NULL,
         since_us INTEGER NOT NULL,
@@ -71,17 +74,10 @@ const TICKETS: &str = "
         until_ms INTEGER NOT NULL,
         refreshed_ms INTEGER NOT NULL,
         elsewhere INTEGER NOT NULL,
+        shared INTEGER NOT NULL,
         PRIMARY KEY (name, since_us, id)
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX ticket_until ON ticket (until_ms);
-";
-
-/// One row for each reader. A process which still runs the code of an earlier format takes the
-/// marker in the key for another library's lock, so exclusion works; but its writes drop the read
-/// fence.
-const READERS: &str = "
-    ALTER TABLE entry ADD COLUMN read_fence INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE ticket ADD COLUMN shared INTEGER NOT NULL DEFAULT 0;
     CREATE TABLE reader (
         name TEXT NOT NULL,
         token TEXT NOT NULL,
@@ -91,12 +87,6 @@ const READERS: &str = "
         PRIMARY KEY (name, token)
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX reader_until ON reader (until_ms);
-";
-
-/// One row for each latch and each party. `lasts_ms` is the time that a latch had left when it was
-/// last written: after a boot, when times on the lease clock are invalid, it gets this time again.
-/// A process which still runs the code of an earlier format knows no latches.
-const LATCHES: &str = "
     CREATE TABLE latch (
         name TEXT PRIMARY KEY,
         since_us INTEGER NOT NULL,
@@ -109,60 +99,6 @@ const LATCHES: &str = "
         party TEXT NOT NULL,
         PRIMARY KEY (name, party)
     ) STRICT, WITHOUT ROWID;
-";
-
-/// The same tables with a new format number, so that a process which still runs the code of an
-/// earlier format cannot open the file: the rules for births have changed, and all clients of a
-/// group must follow the same rules.
-const RULES: &str = "";
-
-macro_rules! rename_parts {
-    ($table:literal) => {
-        concat!(
-            "UPDATE ",
-            $table,
-            " SET name = substr(name, 1, instr(name, '}')) || CASE
-                WHEN substr(name, instr(name, '}') + 1, 4) = 'gate'
-                    THEN ':admission' || substr(name, instr(name, '}') + 5)
-                WHEN substr(name, instr(name, '}') + 1, 4) = 'slot'
-                    THEN ':slot:' || substr(name, instr(name, '}') + 5)
-                ELSE ':' || substr(name, instr(name, '}') + 1)
-                END
-            WHERE substr(name, 1, 11) = 'ringfence:{';\n"
-        )
-    };
-}
-
-/// New names for the parts of semaphores and latches: `ringfence:{tag}slot3:NAME` becomes
-/// `ringfence:{tag}:slot:3:NAME`. Two processes that use different names would both take the slot,
-/// so a process which still runs the code of an earlier format cannot open the file. All other
-/// names are those of locks, and none of them begins with `ringfence:`.
-const PARTS: &str = concat!(
-    rename_parts!("entry"),
-    rename_parts!("ticket"),
-    rename_parts!("latch"),
-    rename_parts!("party"),
-);
-
-/// The highest ballot that the node may have accepted, and when the machine was booted
-/// (`node_row.rs`). A process which still runs the code of an earlier format would accept ballots
-/// without a promise, so it cannot open the file.
-const PROMISE: &str = "
-    ALTER TABLE node ADD COLUMN promised_us INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE node ADD COLUMN boot_moment_us INTEGER;
-";
-
-/// How many syncs were begun, and which was the last that succeeded (`sync.rs`). A process which
-/// still runs the code of an earlier format would not notice the failed sync of another process, so
-/// it cannot open the file.
-const SYNCS: &str = "
-    ALTER TABLE node ADD COLUMN syncs_begun INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE node ADD COLUMN syncs_done INTEGER NOT NULL DEFAULT 0;
-";
-
-/// One row for each hold that an operator broke. A process which still runs the code of an earlier
-/// format would not tell its holders why they lost the lock, so it cannot open the file.
-const BREAKS: &str = "
     CREATE TABLE broken (
         name TEXT NOT NULL,
         number INTEGER NOT NULL,
@@ -182,9 +118,11 @@ const BREAKS: &str = "
 #[derive(Debug, PartialEq, Eq)]
 enum FileIdentity {
     Fresh,
-    /// Ours, in the present format or an earlier one.
-    Ours(usize),
-    Newer(i64),
+    Ours,
+    /// Ours, in an earlier or a later format.
+    OtherFormat(i64),
+    /// Ours by its number, but not by its tables.
+    Changed,
     Other,
 }
 
@@ -199,7 +137,7 @@ pub(super) fn open(file: &LockFile, clock: &NodeClock) -> Result<Connection, Sql
     Ok(connection)
 }
 
-/// Checks that the database of `connection` is ours or fresh, and creates or upgrades our tables.
+/// Checks that the database of `connection` is ours or fresh, and creates our tables if it is fresh.
 pub(super) fn prepare(
     connection: &mut Connection,
     path: &Path,
@@ -210,21 +148,27 @@ pub(super) fn prepare(
     // application's.
     let identity = patiently(|| identity(&*connection.unchecked_transaction()?));
     match identity.map_err(|error| SqliteError::opening(path, error))? {
-        FileIdentity::Ours(format) if format == STEPS.len() => {
+        FileIdentity::Ours => {
             return patiently(|| configure(connection))
                 .map_err(|error| SqliteError::opening(path, error));
         }
-        FileIdentity::Fresh | FileIdentity::Ours(_) => {}
-        FileIdentity::Newer(found) => {
-            return Err(SqliteError::Newer {
-                path: path.to_owned(),
-                found,
-                known: FORMAT,
-            });
-        }
+        FileIdentity::Fresh => {}
+        FileIdentity::OtherFormat(found) => return Err(SqliteError::other_format(path, found)),
+        FileIdentity::Changed => return Err(SqliteError::OtherTables(path.to_owned())),
         FileIdentity::Other => return Err(SqliteError::OtherApplication(path.to_owned())),
     }
     patiently(|| set_up(connection, clock)).map_err(|error| SqliteError::opening(path, error))
+}
+
+/// A connection that can begin a transaction only if no other one has the file open, in any
+/// process: in this mode SQLite needs an exclusive lock on the file, of which every open connection
+/// has a shared one.
+pub(super) fn connect_alone(file: &LockFile) -> rusqlite::Result<Connection> {
+    let connection = connect(file)?;
+    connection.pragma_update(None, "locking_mode", "exclusive")?;
+    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    Ok(connection)
 }
 
 fn connect(file: &LockFile) -> rusqlite::Result<Connection> {
@@ -233,32 +177,73 @@ fn connect(file: &LockFile) -> rusqlite::Result<Connection> {
         | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let mut connection = Connection::open_with_flags(file.real(), flags)?;
     Patience::of(&mut connection)?;
-    // The file is not trusted: its schema gets no more rights than data.
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
+    restrict(&connection)?;
     // Otherwise SQLite compiles a statement with `LIMIT ?` anew each time.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(connection)
+}
+
+/// Limits what the file can do to us. It is not trusted: its schema gets no more rights than data,
+/// and no value in it needs much memory.
+pub(super) fn restrict(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false)?;
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_MAX_BYTES)?;
+    Ok(())
+}
+
+/// Lets the database of `connection` have as many pages of the size in `source` as a lock file may
+/// have.
+pub(super) fn limit_size(connection: &Connection, source: &Connection) -> rusqlite::Result<()> {
+    let page_bytes: i64 = source.query_row("PRAGMA page_size", [], |row| row.get(0))?;
+    let most = FILE_MAX_BYTES / page_bytes.max(1);
+    connection.pragma_update(None, "max_page_count", most)
 }
 
 fn identity(connection: &Connection) -> rusqlite::Result<FileIdentity> {
     let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let application = number("PRAGMA application_id")?;
     let format = number("PRAGMA user_version")?;
-    let tables = number("SELECT count(*) FROM sqlite_schema")?;
-    Ok(match (application, format, tables) {
-        (APPLICATION_ID, format, _) if format > FORMAT => FileIdentity::Newer(format),
-        (APPLICATION_ID, format @ 1.., _) => FileIdentity::Ours(format as usize),
-        (0, 0, 0) => FileIdentity::Fresh,
+    let is_fresh = || -> rusqlite::Result<bool> { Ok(tables(connection)?.is_empty()) };
+    Ok(match (application, format) {
+        (APPLICATION_ID, FORMAT) => match tables(connection)? == our_tables()? {
+            true => FileIdentity::Ours,
+            false => FileIdentity::Changed,
+        },
+        (APPLICATION_ID, format) => FileIdentity::OtherFormat(format),
+        (0, 0) if is_fresh()? => FileIdentity::Fresh,
         _ => FileIdentity::Other,
     })
+}
+
+/// Every table, index, view and trigger, with its SQL.
+fn tables(connection: &Connection) -> rusqlite::Result<Vec<[Option<String>; 3]>> {
+    let sql = "SELECT type, name, sql FROM sqlite_schema ORDER BY type, name";
+    let mut schema = connection.prepare(sql)?;
+    let tables = schema.query_map([], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]))?;
+    tables.collect()
+}
+
+/// Our tables, as SQLite describes them.
+fn our_tables() -> rusqlite::Result<&'static [[Option<String>; 3]]> {
+    static OURS: OnceLock<Vec<[Option<String>; 3]>> = OnceLock::new();
+    if let Some(ours) = OURS.get() {
+        return Ok(ours);
+    }
+    let made = Connection::open_in_memory()?;
+    made.execute_batch(TABLES)?;
+    let ours = tables(&made)?;
+    Ok(OURS.get_or_init(|| ours))
 }
 
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     // More than there are, so that none is compiled twice.
     connection.set_prepared_statement_cache_capacity(64);
-    connection.pragma_update(None, "journal_mode", "wal")?;
+    use_log(connection)?;
+    // It never grows so large that it would be refused.
+    limit_size(connection, connection)?;
     // SQLite would not report that a sync of these copies failed: `log.rs` makes them.
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
@@ -266,24 +251,28 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "full")
 }
 
-/// Sets the connection up, and creates or upgrades the tables, unless another process was faster.
+/// Switches an empty file, or one that another program has changed, to a write-ahead log. A file
+/// that we have made has one (`file.rs`).
+fn use_log(connection: &Connection) -> rusqlite::Result<()> {
+    let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
+    if mode == "wal" {
+        return Ok(());
+    }
+    // Without this SQLite makes a rollback journal for the switch, and other processes refuse to
+    // use a file with a journal beside it.
+    connection.pragma_update(None, "journal_mode", "memory")?;
+    connection.pragma_update(None, "journal_mode", "wal")
+}
+
+/// Sets the connection up, and creates the tables, unless another process was faster. If the file
+/// was changed since the first check, every call will report it.
 fn set_up(connection: &mut Connection, clock: &NodeClock) -> rusqlite::Result<()> {
     configure(connection)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let taken = match identity(&transaction)? {
-        FileIdentity::Fresh => 0,
-        FileIdentity::Ours(format) => format,
-        // Changed since the first check; every call will report it.
-        FileIdentity::Newer(_) | FileIdentity::Other => STEPS.len(),
-    };
-    for step in &STEPS[taken..] {
-        transaction.execute_batch(step)?;
-    }
-    if taken == 0 {
+    if identity(&transaction)? == FileIdentity::Fresh {
+        transaction.execute_batch(TABLES)?;
         NodeRow::beginning(clock).insert(&transaction)?;
         transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-    }
-    if taken < STEPS.len() {
         transaction.pragma_update(None, "user_version", FORMAT)?;
     }
     transaction.commit()
@@ -307,8 +296,6 @@ fn patiently<T>(mut step: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Resu
 #[cfg(test)]
 pub(super) fn in_memory() -> Connection {
     let connection = Connection::open_in_memory().expect("memory");
-    for step in STEPS {
-        connection.execute_batch(step).expect("our own tables");
-    }
+    connection.execute_batch(TABLES).expect("our own tables");
     connection
 }

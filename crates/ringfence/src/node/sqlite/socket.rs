@@ -5,13 +5,17 @@
 //! path and its use. So a socket gets its mode before it has a name, and an existing file is opened
 //! first, then checked and used through its handle.
 
+use std::fs::Metadata;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, Stat, fchmod};
 use rustix::net::SocketAddrUnix;
+
+use super::sharing::is_of_sharer;
 
 /// The permissions that a socket may have: sending to it needs write permission. No set-uid bit, no
 /// execution.
@@ -39,7 +43,7 @@ pub(super) fn bind(path: &Path, mode: u32) -> io::Result<UnixDatagram> {
 #[cfg(target_os = "linux")]
 fn undo_umask(path: &Path, mode: Mode) -> io::Result<()> {
     let found = FoundSocket::at(path)?;
-    let Some((_, stat)) = &found.handle else {
+    let (Some(_), stat) = (&found.handle, &found.stat) else {
         return Ok(());
     };
     if stat.st_uid != rustix::process::geteuid().as_raw() {
@@ -55,8 +59,9 @@ fn undo_umask(path: &Path, mode: Mode) -> io::Result<()> {
 /// An existing socket, and a path to it that no other user can redirect.
 pub(super) struct FoundSocket {
     path: PathBuf,
-    #[cfg_attr(not(target_os = "linux"), expect(dead_code))]
-    handle: Option<(OwnedFd, Stat)>,
+    stat: Stat,
+    /// The handle that the path goes through, if it does.
+    handle: Option<OwnedFd>,
 }
 
 impl FoundSocket {
@@ -75,16 +80,33 @@ impl FoundSocket {
             if let Some(through) = path_through(&handle) {
                 return Ok(Self {
                     path: through,
-                    handle: Some((handle, stat)),
+                    stat,
+                    handle: Some(handle),
                 });
             }
         }
         // Systems without such handles: only check.
-        check(&rustix::fs::lstat(path)?)?;
+        let stat = rustix::fs::lstat(path)?;
+        check(&stat)?;
         Ok(Self {
             path: path.to_owned(),
+            stat,
             handle: None,
         })
+    }
+
+    /// The same, if a user who shares `lock_file` may have bound it.
+    pub(super) fn of_sharer(path: &Path, lock_file: &Metadata) -> io::Result<Self> {
+        let found = Self::at(path)?;
+        let (stat, handle) = (&found.stat, &found.handle);
+        // On other systems the umask decides the mode.
+        let has_mode = !cfg!(target_os = "linux")
+            || handle.is_none()
+            || stat.st_mode & 0o7777 == lock_file.mode() & MODE_MASK;
+        match has_mode && is_of_sharer(stat.st_uid, stat.st_gid, lock_file) {
+            true => Ok(found),
+            false => Err(not_a_socket()),
+        }
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -15,7 +15,7 @@ use super::busy::Patience;
 use super::error::{is_busy, refused, trouble};
 use super::file::LockFile;
 use super::log::LogLength;
-use super::node_row::NodeRow;
+use super::node_row::{Boot, NodeRow};
 use super::sync::Durability;
 use super::{latch_rows, list_rows, queue_rows, reader_rows, rows};
 
@@ -27,6 +27,8 @@ pub(super) struct SqliteStore {
     pub(super) connection: Connection,
     pub(super) file: LockFile,
     clock: NodeClock,
+    /// Whether no other process uses what the connection leads to.
+    is_alone: bool,
     /// Whether the next transaction is synced.
     pub(super) durability: Cell<Durability>,
     pub(super) log: LogLength,
@@ -72,11 +74,28 @@ impl SqliteStore {
             // Many processes write one lock only, and each sweeps.
             unswept: Cell::new(SWEEP_EVERY),
             connection,
+            is_alone: file.is_copy(),
             file,
             clock,
             // As `schema.rs` leaves it.
             durability: Cell::new(Durability::Synced),
         })
+    }
+
+    /// The store of a connection that has the file alone, if it can begin a transaction at all.
+    pub(super) fn alone(
+        connection: Connection,
+        file: LockFile,
+        clock: NodeClock,
+    ) -> rusqlite::Result<Self> {
+        Ok(Self {
+            is_alone: true,
+            ..Self::new(connection, file, clock)?
+        })
+    }
+
+    pub(super) fn is_alone(&self) -> bool {
+        self.is_alone
     }
 
     pub(super) fn clock(&self) -> &NodeClock {
@@ -131,16 +150,10 @@ impl SqliteStore {
             )));
         }
         let stored = NodeRow::load(path, &self.connection)?;
-        let (present, booted) = stored.advance(path, &self.clock)?;
+        let (present, boot) = stored.advance(path, &self.clock)?;
+        let booted = boot != Boot::Same;
         if booted {
-            let group = present.group.unwrap_or(Group::new(1));
-            let retention_ms = Rules::of_group(&group).retention_ms;
-            let until_ms = present.moment().lease_ms.saturating_add(retention_ms);
-            rows::free_all(&self.connection, until_ms)
-                .and_then(|()| queue_rows::clear(&self.connection))
-                .and_then(|()| reader_rows::clear(&self.connection))
-                .and_then(|()| latch_rows::carry_on(&self.connection, present.moment()))
-                .map_err(|error| refused(path, &error))?;
+            self.end_boot(&stored, &present, boot)?;
         }
         Ok(Transaction {
             store: self,

@@ -121,10 +121,17 @@ impl WakeSockets {
                 elsewhere.entry(path).or_default().push(wake);
             }
         }
+        if elsewhere.is_empty() {
+            return;
+        }
+        let Ok(lock_file) = fs::symlink_metadata(&self.ticket.file) else {
+            return;
+        };
         for (path, wakes) in elsewhere {
             // The client may not listen, be dead or have a full socket. A live one retries by
             // itself.
-            let _ = write(&path, &wakes);
+            let found = FoundSocket::of_sharer(&path, &lock_file);
+            let _ = found.and_then(|socket| write(&socket, &wakes));
         }
     }
 }
@@ -199,7 +206,7 @@ impl Drop for WakeSocket {
         // Either of these ends the thread: the first on every system, the second on Linux even if
         // the file was deleted. If both fail, the thread ends with its process, and the next
         // listener removes the socket.
-        let _ = write(&self.path, &[]);
+        let _ = FoundSocket::at(&self.path).and_then(|socket| write(&socket, &[]));
         let _ = self.socket.shutdown(Shutdown::Both);
         let _ = fs::remove_file(&self.path);
     }
@@ -243,9 +250,8 @@ fn receive(socket: &UnixDatagram, closed: &AtomicBool, listeners: &Listeners) {
 }
 
 /// One line for each wake.
-fn write(path: &Path, wakes: &[Wake]) -> io::Result<()> {
-    let found = FoundSocket::at(path)?;
-    let path = found.path();
+fn write(to: &FoundSocket, wakes: &[Wake]) -> io::Result<()> {
+    let path = to.path();
     let socket = UnixDatagram::unbound()?;
     socket.set_nonblocking(true)?;
     let mut text = String::new();

@@ -110,7 +110,12 @@ fn a_file_that_is_removed_while_in_use_is_noticed() {
 #[test]
 fn a_file_that_is_not_ours_is_refused_and_not_changed() {
     let scratch = Scratch::new();
-    let open = |path: &Path| SqliteNode::open(path, NodeClock::system()).unwrap_err();
+    let open = |path: &Path| {
+        if path.is_file() {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        SqliteNode::open(path, NodeClock::system()).unwrap_err()
+    };
 
     assert!(matches!(open(scratch.folder()), SqliteError::NotAFile(_)));
     let nowhere = open(&scratch.path("missing/locks.db"));
@@ -131,16 +136,22 @@ fn a_file_that_is_not_ours_is_refused_and_not_changed() {
     assert!(matches!(open(&other), SqliteError::OtherApplication(_)));
     assert_eq!(fs::read(&other).unwrap(), before);
 
-    let newer = scratch.path("newer.db");
-    drop(SqliteNode::open(&newer, NodeClock::system()).unwrap());
-    Connection::open(&newer)
-        .unwrap()
-        .pragma_update(None, "user_version", 10)
-        .unwrap();
-    let error = open(&newer);
+    let of_format = |format: i64| {
+        let file = scratch.path(&format!("format-{format}.db"));
+        drop(SqliteNode::open(&file, NodeClock::system()).unwrap());
+        let changed = Connection::open(&file).unwrap();
+        changed.pragma_update(None, "user_version", format).unwrap();
+        open(&file)
+    };
+    let newer = of_format(99);
     assert!(
-        matches!(error, SqliteError::Newer { found: 10, .. }),
-        "{error:?}"
+        matches!(newer, SqliteError::Newer { found: 99, .. }),
+        "{newer:?}"
+    );
+    let older = of_format(1);
+    assert!(
+        matches!(older, SqliteError::Older { found: 1, .. }),
+        "{older:?}"
     );
 }
 
@@ -151,4 +162,60 @@ fn a_file_named_memory_is_an_ordinary_file() {
     let node = SqliteNode::open(&path, NodeClock::system()).unwrap();
     assert_eq!(node.path(), path);
     assert!(path.exists());
+}
+
+#[test]
+fn a_schema_that_is_not_ours_is_refused() {
+    for change in [
+        "CREATE VIEW big AS SELECT hex(zeroblob(900000000)) AS seat_label",
+        "ALTER TABLE entry RENAME TO kept; CREATE VIEW entry AS SELECT * FROM kept",
+        "CREATE TRIGGER t AFTER INSERT ON entry BEGIN DELETE FROM entry; END",
+        "CREATE TABLE notes (text)",
+        "CREATE INDEX mine ON entry (fence)",
+        "DROP INDEX entry_lapses",
+        "ALTER TABLE entry ADD COLUMN mine TEXT",
+        "DROP TABLE node",
+    ] {
+        let machine = Machine::new();
+        drop(machine.open(machine.clock()));
+        let file = Connection::open(machine.file()).unwrap();
+        file.execute_batch(change).unwrap();
+        let opened = SqliteNode::open(machine.file(), machine.clock());
+        let error = opened.map(drop).expect_err(change).to_string();
+        assert!(error.contains("another program"), "{change}: {error}");
+        let look = SqliteNode::look(machine.file(), machine.clock()).unwrap();
+        let error = probe(&look).wait().expect_err(change).to_string();
+        assert!(error.contains("another program"), "{change}: {error}");
+    }
+}
+
+#[test]
+fn a_value_that_is_too_long_is_an_error_and_is_not_read() {
+    let machine = Machine::new();
+    let node = machine.open(machine.clock());
+    take(&node, "x", ALICE);
+    let file = Connection::open(machine.file()).unwrap();
+    let long = "UPDATE entry SET seat_label = hex(zeroblob(100000)) WHERE name = 'x'";
+    file.execute(long, []).unwrap();
+    let look = SqliteNode::look(machine.file(), machine.clock()).unwrap();
+    for node in [&node, &look] {
+        let outcome = send(node, request(&["x"], ALICE, Op::Inspect), NEVER).wait();
+        let error = outcome.expect_err("a label of 200,000 bytes").to_string();
+        assert!(error.contains("too big"), "{error}");
+    }
+    take(&node, "y", ALICE);
+}
+
+#[test]
+fn a_file_that_is_too_large_is_refused_before_it_is_read() {
+    let machine = Machine::new();
+    drop(machine.open(machine.clock()));
+    let file = fs::OpenOptions::new().write(true).open(machine.file());
+    file.unwrap().set_len(40 << 30).unwrap();
+    let opened = SqliteNode::open(machine.file(), machine.clock());
+    let error = opened.map(drop).expect_err("40 GB").to_string();
+    assert!(error.contains("larger than"), "{error}");
+    let looked = SqliteNode::look(machine.file(), machine.clock());
+    let error = looked.map(drop).expect_err("40 GB").to_string();
+    assert!(error.contains("larger than"), "{error}");
 }

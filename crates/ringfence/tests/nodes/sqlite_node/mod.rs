@@ -1,9 +1,9 @@
 //! What is special to the SQLite node: boots, clocks that are set, and files that are damaged or of
 //! other programs. Several processes on one file are tested in `sqlite_processes.rs`.
 
+mod boots;
 mod damage;
 mod direct;
-mod formats;
 mod latches;
 mod queue;
 mod sequences;

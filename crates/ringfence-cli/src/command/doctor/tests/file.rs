@@ -54,6 +54,7 @@ fn a_file_that_cannot_hold_locks_is_a_problem() {
     let missing = trouble(TroubleKind::Other, "its folder does not exist");
     for (file, check) in [
         (with(Ok(Contents::Newer)), "file"),
+        (with(Ok(Contents::Older)), "file"),
         (with(Ok(Contents::OtherApplication)), "file"),
         (with(Ok(Contents::NotADatabase)), "file"),
         (with(Err(missing)), "file"),
