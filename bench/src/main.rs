@@ -24,8 +24,8 @@ use ringfence_peers::Library;
 use serde_json::json;
 
 use figures::{
-    builds, drain, embedded, growth, hand_over, hung_node, idle, latency, metrics, network,
-    quorums, renewal, sentinel, throughput, turns,
+    builds, drain, embedded, file_queue, growth, hand_over, hung_node, idle, latency, metrics,
+    network, quorums, renewal, sentinel, throughput, turns,
 };
 use sheet::Sheet;
 
@@ -145,6 +145,8 @@ enum Figure {
     Growth,
     /// Names spread over several quorums
     Quorums,
+    /// Up to 5,000 waiters on one name of an embedded file
+    FileQueue,
     /// The embedded file, and the whole command compared with flock(1)
     Embedded,
     /// What metrics add to the processor time of a lock (needs the feature `metrics`)
@@ -228,6 +230,7 @@ fn measure(figure: Figure, args: &Args) -> Vec<Sheet> {
             .collect(),
         Figure::Quorums => vec![quorums::measure(rounds, ms)],
         Figure::Metrics => metrics::measure(nodes, rounds, ms, args.without.as_deref()),
+        Figure::FileQueue => vec![runtime().block_on(file_queue::measure(rounds, ms))],
         Figure::Embedded => vec![
             embedded::locks(rounds, ms),
             embedded::commands(rounds, args.tool.as_deref()),

@@ -3,6 +3,7 @@
 pub(crate) mod builds;
 pub(crate) mod drain;
 pub(crate) mod embedded;
+pub(crate) mod file_queue;
 pub(crate) mod growth;
 pub(crate) mod hand_over;
 pub(crate) mod hung_node;

@@ -52,7 +52,7 @@ impl WaitQueue {
     pub(super) fn is_too_old(&self, ticket: &Ticket, now: Moment) -> bool {
         ticket.first
             && ticket.since_us.saturating_add(FIRST_AGE_MAX_US) < now.clock_us
-            && !self.entries.iter().any(|entry| entry.is(ticket))
+            && self.find(ticket).is_err()
     }
 
     /// Enters or refreshes the ticket.
@@ -65,7 +65,7 @@ impl WaitQueue {
             elsewhere,
             shared: mode == Mode::Shared,
         };
-        match self.entries.binary_search_by(|other| other.cmp_to(ticket)) {
+        match self.find(ticket) {
             Ok(at) => self.entries[at] = entry,
             Err(at) => self.entries.insert(at, entry),
         }
@@ -74,21 +74,28 @@ impl WaitQueue {
     /// Removes the ticket. Returns whether that can let other waiters acquire: it was the first
     /// ticket, or the first exclusive one.
     pub(super) fn leave(&mut self, ticket: &Ticket, mode: Mode) -> bool {
-        let ahead = self.ahead_of(Some(ticket));
-        let was_queued = self.entries.get(ahead.len()).is_some_and(|t| t.is(ticket));
-        let first = match mode {
-            Mode::Exclusive => ahead.iter().all(|entry| entry.shared),
-            Mode::Shared => ahead.is_empty(),
+        let Ok(at) = self.find(ticket) else {
+            return false;
         };
-        self.entries.retain(|entry| !entry.is(ticket));
-        was_queued && first
+        let mut ahead = self.entries[..at].iter();
+        let first = match mode {
+            Mode::Exclusive => ahead.all(|entry| entry.shared),
+            Mode::Shared => at == 0,
+        };
+        self.entries.remove(at);
+        first
+    }
+
+    /// Where the ticket is, or would be.
+    fn find(&self, ticket: &Ticket) -> Result<usize, usize> {
+        self.entries.binary_search_by(|other| other.cmp_to(ticket))
     }
 
     /// The tickets ahead of `place`; all tickets for a caller without one.
     fn ahead_of(&self, ticket: Option<&Ticket>) -> &[QueueEntry] {
         let end = match ticket {
             None => self.entries.len(),
-            Some(ticket) => match self.entries.binary_search_by(|other| other.cmp_to(ticket)) {
+            Some(ticket) => match self.find(ticket) {
                 Ok(at) | Err(at) => at,
             },
         };
@@ -98,8 +105,14 @@ impl WaitQueue {
     /// How many of the tickets ahead conflict with a claim in `mode`. Shared tickets do not
     /// conflict with each other.
     pub(super) fn count_ahead(&self, ticket: Option<&Ticket>, mode: Mode) -> u64 {
-        let ahead = self.ahead_of(ticket).iter();
-        ahead.filter(|entry| entry.conflicts_with(mode)).count() as u64
+        let ahead = self.ahead_of(ticket);
+        match mode {
+            Mode::Exclusive => ahead.len() as u64,
+            Mode::Shared => {
+                let conflicts = |entry: &&QueueEntry| entry.conflicts_with(mode);
+                ahead.iter().filter(conflicts).count() as u64
+            }
+        }
     }
 
     /// When `place` may pass the tickets ahead of it, on the lease clock; `None`: not while they

@@ -15,6 +15,7 @@ const CONNECTION: &str = "crates/ringfence/src/node/redis/transport/connection.r
 const SCHEMA: &str = "crates/ringfence/src/node/sqlite/schema.rs";
 const SHARING: &str = "crates/ringfence/src/node/sqlite/sharing.rs";
 const NODE_ROW: &str = "crates/ringfence/src/node/sqlite/node_row.rs";
+const QUEUE_CACHE: &str = "crates/ringfence/src/node/sqlite/queue_cache.rs";
 const SYNC: &str = "crates/ringfence/src/node/sqlite/sync.rs";
 const WORKER: &str = "crates/ringfence/src/node/sqlite/worker.rs";
 const MARKS: &str = "crates/ringfence/src/resource/marks.rs";
@@ -269,6 +270,12 @@ mutants! {
             "if clock.time_namespace() != Some(&self.time_namespace)
                  && !mutant!(OtherTimeNamespaceUsed)
              {");
+
+    /// A wait queue that another process has changed is read anew.
+    ForeignQueueUnnoticed:
+        edit(QUEUE_CACHE, "check",
+            "if data_version(connection)? != self.version {",
+            "if data_version(connection)? != self.version && !mutant!(ForeignQueueUnnoticed) {");
 
     /// A lock file that is a mount point is refused.
     MountPointUsed:

@@ -1,60 +1,55 @@
 //! One request in a transaction: the ledger over the rows of its names.
 
+use std::mem;
+
 use crate::ledger::{self, Entry, Rules};
-use crate::message::{Reply, Request};
+use crate::message::{Op, Reply, Request};
+use crate::name::Name;
 use crate::node::CallError;
 use crate::node::embedded::not_joined;
 
 use super::error::{damaged, refused};
+use super::queue_cache::QueueBefore;
 use super::store::Transaction;
 use super::{broken_rows, latch_rows, queue_rows, reader_rows, rows};
 
-/// A wait queue with more tickets than this takes long to read.
+/// A wait queue with more tickets than this takes long to go through.
 const QUEUE_LONG: usize = 32;
+
+/// An entry before a request.
+struct Before {
+    queue: QueueBefore,
+    /// Everything else.
+    rest: Entry,
+}
+
+impl Before {
+    fn of(entry: &mut Entry, op: &Op) -> Self {
+        let queue = mem::take(&mut entry.queue);
+        let rest = entry.clone();
+        let before = QueueBefore::of(&queue, op);
+        entry.queue = queue;
+        Self {
+            queue: before,
+            rest,
+        }
+    }
+}
 
 impl Transaction<'_> {
     /// Carries out `request`: reads its entries, runs the ledger, and writes what has changed.
     pub(super) fn apply(&mut self, request: &Request) -> Result<Reply, CallError> {
         let group = self.present.group.ok_or_else(not_joined)?;
         let rules = Rules::of_group(&group);
-        let before = self.load(request, &rules);
-        let before = before.map_err(|error| self.stop_if_rolled_back(error))?;
-        let mut after = before.clone();
-        let outcome = ledger::apply(&rules, self.present.moment(), &mut after, request);
-        let is_long = |entry: &Entry| entry.queue.entries.len() > QUEUE_LONG;
-        self.long_queue |= after.iter().any(is_long);
-        for ((claim, before), after) in request.claims.iter().zip(&before).zip(&after) {
-            // Expired rows are left to the sweep, so that a refusal needs no write to the disk.
-            if (&before.key, &before.record) != (&after.key, &after.record) {
-                self.write(|connection, _| rows::store(connection, &claim.name, after))?;
-                self.entries_written += 1;
-            }
-            let readers = (&before.readers[..], &after.readers[..]);
-            self.write(|connection, _| {
-                reader_rows::store(connection, &claim.name, readers.0, readers.1)
-            })?;
-            if let (before, Some(after)) = (&before.broken, &after.broken)
-                && before.as_ref() != Some(after)
-            {
-                let now = self.present.moment();
-                self.write(|connection, _| {
-                    broken_rows::sweep(connection, now)?;
-                    broken_rows::store(connection, &claim.name, after)
-                })?;
-            }
-            let latches = (before.latch.as_ref(), after.latch.as_ref());
-            if let (before, Some(after)) = latches
-                && before != Some(after)
-            {
-                let now = self.present.moment();
-                self.write(|connection, _| {
-                    latch_rows::store(connection, &claim.name, before, after, now)
-                })?;
-                self.latches_written += 1;
-            }
-            let (before, after) = (&before.queue, &after.queue);
-            self.tickets_written += self
-                .write(|connection, _| queue_rows::store(connection, &claim.name, before, after))?;
+        let entries = self.load(request, &rules);
+        let mut entries = entries.map_err(|error| self.stop_if_rolled_back(error))?;
+        let before: Vec<_> = entries
+            .iter_mut()
+            .map(|entry| Before::of(entry, &request.op))
+            .collect();
+        let outcome = ledger::apply(&rules, self.present.moment(), &mut entries, request);
+        for ((claim, before), after) in request.claims.iter().zip(&before).zip(entries) {
+            self.store(&claim.name, before, after)?;
         }
         self.wakes.extend(outcome.wakes);
         Ok(Reply {
@@ -62,6 +57,46 @@ impl Transaction<'_> {
             standing: self.standing(),
             answer: outcome.answer,
         })
+    }
+
+    /// Writes what has changed in the entry of `name`.
+    fn store(&mut self, name: &Name, before: &Before, after: Entry) -> Result<(), CallError> {
+        let now = self.present.moment();
+        let (queue, before) = (&before.queue, &before.rest);
+        // Expired rows are left to the sweep, so that a refusal needs no write to the disk.
+        if (&before.key, &before.record) != (&after.key, &after.record) {
+            self.write(|connection, _| rows::store(connection, name, &after))?;
+            self.entries_written += 1;
+        }
+        self.write(|connection, _| {
+            reader_rows::store(connection, name, &before.readers, &after.readers)
+        })?;
+        if let (before, Some(after)) = (&before.broken, &after.broken)
+            && before.as_ref() != Some(after)
+        {
+            self.write(|connection, _| {
+                broken_rows::sweep(connection, now)?;
+                broken_rows::store(connection, name, after)
+            })?;
+        }
+        if let (before, Some(after)) = (before.latch.as_ref(), after.latch.as_ref())
+            && before != Some(after)
+        {
+            self.write(|connection, _| latch_rows::store(connection, name, before, after, now))?;
+            self.latches_written += 1;
+        }
+        self.long_queue |= after.queue.entries.len() > QUEUE_LONG;
+        self.tickets_written +=
+            self.write(|connection, _| queue.store(connection, name, &after.queue, now))?;
+        debug_assert_eq!(
+            queue_rows::load(&self.store.connection, name, now)
+                .ok()
+                .and_then(Result::ok),
+            Some(after.queue.clone()),
+            "the file has the queue of `{name}`"
+        );
+        let queues = &self.store.queues;
+        self.write(|connection, _| queues.borrow_mut().keep(connection, name, after.queue))
     }
 
     fn load(&self, request: &Request, rules: &Rules) -> Result<Vec<Entry>, CallError> {
@@ -75,7 +110,8 @@ impl Transaction<'_> {
             let mut entry = rows::load(connection, &claim.name)
                 .map_err(|error| refused(path, &error))?
                 .map_err(makes_no_sense)?;
-            entry.queue = queue_rows::load(connection, &claim.name, now)
+            let queue = (self.store.queues.borrow_mut()).take(connection, &claim.name, now);
+            entry.queue = queue
                 .map_err(|error| refused(path, &error))?
                 .map_err(makes_no_sense)?;
             if request.op.is_of_latch() || claim.name.part_word() == Some("latch") {

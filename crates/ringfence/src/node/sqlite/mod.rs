@@ -4,7 +4,8 @@
 //! send ─► direct.rs: on the caller's thread, if the node is idle and nothing has to be waited for
 //!      └► channel ─► worker.rs: one thread, one transaction for all waiting jobs
 //!                       ├─► store.rs, apply.rs: the ledger over rows.rs, queue_rows.rs, reader_rows.rs,
-//!                       │             latch_rows.rs and broken_rows.rs, at a moment of node_row.rs
+//!                       │             latch_rows.rs and broken_rows.rs, at a moment of node_row.rs;
+//!                       │             queue_cache.rs keeps long queues
 //!                       ├─► busy.rs: waiting for other processes
 //!                       ├─► sync.rs, log.rs: what is on the disk before a call is answered
 //!                       └─► wake_socket.rs: wakes, to this process and to others
@@ -30,6 +31,7 @@ mod mount;
 mod node_row;
 mod open_files;
 mod pending;
+mod queue_cache;
 mod queue_rows;
 mod reader_rows;
 mod rows;

@@ -43,16 +43,28 @@ pub(super) fn store(
             written += 1;
         }
         let known = old.next_if(|old| order(old, new).is_eq());
-        if known != Some(new) {
-            insert(connection, name, new)?;
-            written += 1;
-        }
+        written += store_one(connection, name, known, Some(new))?;
     }
     for gone in old {
         delete(connection, name, gone)?;
         written += 1;
     }
     Ok(written)
+}
+
+/// Writes one ticket that was `old` and is `new`. Returns the number of rows written.
+pub(super) fn store_one(
+    connection: &Connection,
+    name: &Name,
+    old: Option<&QueueEntry>,
+    new: Option<&QueueEntry>,
+) -> rusqlite::Result<u32> {
+    match (old, new) {
+        (old, Some(new)) if old != Some(new) => insert(connection, name, new)?,
+        (Some(gone), None) => delete(connection, name, gone)?,
+        _ => return Ok(0),
+    }
+    Ok(1)
 }
 
 /// Deletes up to `most` expired tickets.

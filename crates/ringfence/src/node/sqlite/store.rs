@@ -1,6 +1,6 @@
 //! One transaction on the lock file, at one point in time. The ledger over its rows is `apply.rs`.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::mem;
 
 use rusqlite::Connection;
@@ -16,6 +16,7 @@ use super::error::{is_busy, refused, trouble};
 use super::file::LockFile;
 use super::log::LogLength;
 use super::node_row::{Boot, NodeRow};
+use super::queue_cache::QueueCache;
 use super::sync::Durability;
 use super::{latch_rows, list_rows, queue_rows, reader_rows, rows};
 
@@ -33,6 +34,7 @@ pub(super) struct SqliteStore {
     pub(super) durability: Cell<Durability>,
     pub(super) log: LogLength,
     patience: Patience,
+    pub(super) queues: RefCell<QueueCache>,
     /// How many entries were written since lapsed rows were last swept.
     unswept: Cell<u32>,
 }
@@ -71,6 +73,7 @@ impl SqliteStore {
         Ok(Self {
             log: LogLength::of(&mut connection)?,
             patience: Patience::of(&mut connection)?,
+            queues: RefCell::default(),
             // Many processes write one lock only, and each sweeps.
             unswept: Cell::new(SWEEP_EVERY),
             connection,
@@ -149,6 +152,8 @@ impl SqliteStore {
                 detail,
             )));
         }
+        let checked = self.queues.borrow_mut().check(&self.connection);
+        checked.map_err(|error| refused(path, &error))?;
         let stored = NodeRow::load(path, &self.connection)?;
         let (present, boot) = stored.advance(path, &self.clock)?;
         let booted = boot != Boot::Same;
@@ -180,6 +185,7 @@ impl SqliteStore {
     /// Ignores errors: a transaction that cannot be rolled back is not committed either.
     fn roll_back(&self) {
         if !self.connection.is_autocommit() {
+            self.queues.borrow_mut().clear();
             let _ = self.connection.execute_batch("ROLLBACK");
         }
     }
@@ -204,6 +210,7 @@ impl Transaction<'_> {
             self.finish()?;
         }
         if let Err(error) = self.store.run("COMMIT") {
+            self.store.queues.borrow_mut().clear();
             let path = self.store.file.path();
             return Err(CallError::Unknown(trouble(path, &error)));
         }
@@ -250,6 +257,7 @@ impl Transaction<'_> {
     /// transaction, so nothing more may be written.
     pub(super) fn stop_if_rolled_back(&mut self, error: CallError) -> CallError {
         if self.store.connection.is_autocommit() {
+            self.store.queues.borrow_mut().clear();
             self.failed = Some(error.clone());
         }
         error

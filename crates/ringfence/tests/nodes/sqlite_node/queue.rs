@@ -94,3 +94,52 @@ fn an_attempt_in_a_long_queue_writes_only_its_own_ticket() {
     ));
     assert!(wal() - before < 10 * 4_200, "{} bytes", wal() - before);
 }
+
+#[test]
+fn a_queue_that_another_connection_has_changed_is_read_anew() {
+    let machine = Machine::new();
+    let (a, b) = (machine.open(machine.clock()), machine.open(machine.clock()));
+    let ballot = take(&a, "x", ALICE);
+    let tickets: Vec<_> = (0..100)
+        .map(|i| ticket(WALL_US, &format!("t.{i:03}")))
+        .collect();
+    let all: Vec<_> = tickets.iter().collect();
+    ask(&a, "x", BOB, refresh(&all));
+    let ahead = |node: &dyn Node| held(ask(node, "x", 3, acquire(ballot, 1))).ahead;
+    assert_eq!((ahead(&a), ahead(&b)), (100, 100));
+    // The other one gives up the first three, and a new one comes.
+    for gone in &tickets[..3] {
+        ask(
+            &b,
+            "x",
+            BOB,
+            leave(ballot, ReleaseKind::Undo, Some(gone), false),
+        );
+    }
+    ask(&b, "x", BOB, refresh(&[&ticket(WALL_US, "t.0005")]));
+    assert_eq!((ahead(&a), ahead(&b)), (98, 98));
+    ask(&a, "x", BOB, refresh(&[&tickets[0]]));
+    assert_eq!((ahead(&a), ahead(&b)), (99, 99));
+}
+
+#[test]
+fn a_grant_that_passes_dead_waiters_removes_them_from_a_long_queue() {
+    let machine = Machine::new();
+    let node = machine.open(machine.clock());
+    let ballot = take(&node, "x", ALICE);
+    let tickets: Vec<_> = (0..40)
+        .map(|i| ticket(WALL_US, &format!("t.{i:03}")))
+        .collect();
+    ask(
+        &node,
+        "x",
+        BOB,
+        refresh(&tickets.iter().collect::<Vec<_>>()),
+    );
+    machine.time.step(Duration::from_millis(10));
+    assert_eq!(ask(&node, "x", ALICE, release(ballot)), Answer::Released);
+    // The first one is dead, and its grace of 1.5 s passes.
+    machine.time.step(Duration::from_millis(1_600));
+    take_in_queue(&node, "x", BOB, &tickets[1]);
+    assert_eq!(count(&machine, "SELECT count(*) FROM ticket"), 38);
+}
