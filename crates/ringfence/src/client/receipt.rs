@@ -324,7 +324,7 @@ fn not_released(why: ReleaseError) -> String {
     match why {
         ReleaseError::Expired => NOT_HELD.to_owned(),
         ReleaseError::Taken => format!("{NOT_HELD}; another client holds the lock now"),
-        ReleaseError::Unconfirmed => why.to_string(),
+        ReleaseError::Unconfirmed | ReleaseError::ForkedProcess => why.to_string(),
     }
 }
 
