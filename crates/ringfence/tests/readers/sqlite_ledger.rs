@@ -10,7 +10,7 @@ use ringfence::node::NodeClock;
 use ringfence::node::sqlite::SqliteNode;
 use ringfence_core::group::Group;
 use ringfence_core::ledger::{self, Entry, Moment, Rules};
-use ringfence_core::message::{Acquire, Answer, Downgrade, Extend, Op};
+use ringfence_core::message::{Answer, Op};
 use ringfence_core::name::Name;
 
 use crate::bench::{Step, ask, join, steps};
@@ -102,57 +102,4 @@ proptest! {
     fn sqlite_agrees_with_the_ledger_on_readers(steps in steps()) {
         run(&steps);
     }
-}
-
-/// A file of the format before readers is upgraded in place, and its holder goes on holding.
-#[test]
-fn a_file_from_before_readers_is_upgraded() {
-    let folder = new_folder();
-    let path = folder.join("locks.db");
-    let time = SteppedClock::starting_at(Duration::from_secs(1_000));
-    let clock = || NodeClock::following(Clock::Stepped(time.clone()), WALL_US);
-    let node = SqliteNode::open(&path, clock()).unwrap();
-    join(&node, Group::new(1));
-    let ballot = ringfence_core::message::Ballot::new(node_clock(&node));
-    let mut held = inspect();
-    held.op = Op::Acquire(Acquire {
-        ballot,
-        ttl_ms: 10_000,
-        label: "job".into(),
-        ticket: None,
-        not_after_us: None,
-    });
-    assert_eq!(ask(&node, held.clone()).answer, Answer::Granted);
-    drop(node);
-    let file = rusqlite::Connection::open(&path).unwrap();
-    file.execute_batch(
-        "DROP TABLE broken;
-         DROP TABLE latch;
-         DROP TABLE party;
-         DROP TABLE reader;
-         ALTER TABLE entry DROP COLUMN read_fence;
-         ALTER TABLE ticket DROP COLUMN shared;
-         ALTER TABLE node DROP COLUMN promised_us;
-         ALTER TABLE node DROP COLUMN boot_moment_us;
-         ALTER TABLE node DROP COLUMN syncs_begun;
-         ALTER TABLE node DROP COLUMN syncs_done;
-         PRAGMA user_version = 2;",
-    )
-    .unwrap();
-    drop(file);
-    let node = SqliteNode::open(&path, clock()).unwrap();
-    join(&node, Group::new(1));
-    held.op = Op::Extend(Extend {
-        ballot,
-        ttl_ms: 10_000,
-    });
-    assert_eq!(ask(&node, held.clone()).answer, Answer::Extended);
-    held.claims = held.claims.iter().map(|claim| claim.shared()).collect();
-    held.op = Op::Downgrade(Downgrade {
-        ballot,
-        ttl_ms: 10_000,
-    });
-    assert_eq!(ask(&node, held).answer, Answer::Downgraded);
-    drop(node);
-    std::fs::remove_dir_all(&folder).unwrap();
 }

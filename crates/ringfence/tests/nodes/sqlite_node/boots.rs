@@ -1,5 +1,7 @@
 //! Boots of the machine, and what only looks like one.
 
+use std::thread;
+
 use ringfence_core::message::{Claim, Mode, Release};
 
 use super::*;
@@ -64,5 +66,27 @@ fn locks_without_a_process_keep_their_whole_lease_if_a_boot_is_not_certain() {
     machine.time.step(Duration::from_millis(TTL_MS + 1));
     for name in ["left", "kept", "read"] {
         assert!(take(&node, name, BOB) > highest, "{name}");
+    }
+}
+
+#[test]
+fn many_processes_open_the_file_at_once_after_a_boot() {
+    let machine = Machine::new();
+    let left = take(
+        &machine.open(machine.clock().with_boot_id("first")),
+        "x",
+        ALICE,
+    );
+    machine.time.step(Duration::from_secs(1));
+    let nodes: Vec<_> = thread::scope(|scope| {
+        let opening = (0..8).map(|_| scope.spawn(|| machine.open(set_clock(&machine, "second"))));
+        let opening: Vec<_> = opening.collect();
+        opening
+            .into_iter()
+            .map(|node| node.join().unwrap())
+            .collect()
+    });
+    for node in &nodes {
+        held(ask(node, "x", BOB, acquire(plus(left, 70_000_000), TTL_MS)));
     }
 }
