@@ -27,7 +27,8 @@ use super::lock::Lock;
 ///
 /// What an owner takes again must be the same lock: while it has `a`, or waits for it, it cannot
 /// take `a` and `b` together, nor the other way round; and while it shares `a` after a downgrade, it
-/// cannot take `a` exclusively. It would wait for itself, so that is an error
+/// cannot take `a` exclusively. The same holds for two clients of the same nodes: what one of them
+/// has for the owner, the other cannot take for it. It would wait for itself, so that is an error
 /// ([`ConfigError::OwnerOverlap`](crate::ConfigError::OwnerOverlap)).
 ///
 /// ```
@@ -60,8 +61,10 @@ struct OwnerLock {
     current: Mutex<Option<Arc<Joint>>>,
     /// The last hold that became shared because all its guards were downgraded.
     downgraded: Mutex<Weak<Joint>>,
-    /// There is a new `current`.
+    /// There is a new `current`, or a hold became shared.
     taken: Notify,
+    /// The names of the client's nodes.
+    nodes: Vec<String>,
     /// How many callers ask for it.
     callers: AtomicUsize,
 }
@@ -118,12 +121,16 @@ impl Owner {
         }
         let mut claims = claims.to_vec();
         claims.sort_by(|one, other| one.name.cmp(&other.name));
+        let nodes = runtime.sender.nodes.iter();
+        let nodes: Vec<String> = nodes.map(|node| node.name().to_owned()).collect();
         let mut seats = lock(&self.seats);
         seats.retain(|_, seat| seat.strong_count() > 0);
         let key = (Arc::as_ptr(runtime).addr(), claims);
         let in_the_way = |(other, seat): (&OwnerKey, &Weak<OwnerLock>)| {
-            let seat = seat.upgrade().filter(|_| other.0 == key.0)?;
-            let overlaps = *other != key && share_a_name(&other.1, &key.1);
+            // The names mean other locks where two clients have no node in common.
+            let meets = |seat: &Arc<OwnerLock>| other.0 == key.0 || seat.shares_a_node(&nodes);
+            let seat = seat.upgrade().filter(meets)?;
+            let overlaps = *other != key && exclude_each_other(&other.1, &key.1);
             let upgrades = || seat.is_downgraded() && excludes_readers(&key.1, &other.1);
             ((overlaps && seat.is_in_use()) || upgrades()).then(|| names(&other.1))
         };
@@ -138,6 +145,7 @@ impl Owner {
                 current: Mutex::new(None),
                 downgraded: Mutex::new(Weak::new()),
                 taken: Notify::new(),
+                nodes,
                 callers: AtomicUsize::new(0),
             });
             seats.insert(key, Arc::downgrade(&seat));
@@ -149,9 +157,8 @@ impl Owner {
     }
 }
 
-fn share_a_name(some: &[Claim], others: &[Claim]) -> bool {
-    let among_others = |claim: &Claim| others.iter().any(|other| other.name == claim.name);
-    some.iter().any(among_others)
+fn exclude_each_other(some: &[Claim], others: &[Claim]) -> bool {
+    excludes_readers(some, others) || excludes_readers(others, some)
 }
 
 /// Whether `wanted` excludes readers of a name in `others`.
@@ -203,9 +210,11 @@ impl Lock {
             if let Some(share) = seat.join() {
                 return Ok(self.guard(Arc::clone(&share.joint.hold)).shared(share));
             }
+            // The caller that got it may have downgraded it before this one could join.
+            seat.refuse_upgrade(&claims)?;
             let turn = tokio::select! {
                 biased;
-                () = seat.is_taken() => continue,
+                () = seat.has_news() => continue,
                 turn = seat.turn.lock() => Some(turn),
                 () = over() => None,
                 () = runtime.closing.begun() => None,
@@ -218,7 +227,7 @@ impl Lock {
             };
             let guard = tokio::select! {
                 biased;
-                () = seat.is_taken() => continue,
+                () = seat.has_news() => continue,
                 guard = self.take_alone(left) => guard?,
             };
             let share = seat.fill(guard.hold());
@@ -244,9 +253,25 @@ impl OwnerLock {
         })
     }
 
-    /// Completes when there is something to join.
-    async fn is_taken(&self) {
-        wait_for(&self.taken, || self.is_held()).await;
+    /// Completes when there is something to join, or the owner would wait for its own share.
+    async fn has_news(&self) {
+        wait_for(&self.taken, || self.is_held() || self.is_downgraded()).await;
+    }
+
+    /// An error if the owner shares what it now wants alone: it would wait for itself.
+    fn refuse_upgrade(&self, wanted: &[Claim]) -> Result<(), ConfigError> {
+        if !self.is_downgraded() {
+            return Ok(());
+        }
+        let shared: Vec<Claim> = wanted.iter().map(Claim::shared).collect();
+        Err(ConfigError::OwnerOverlap {
+            has: names(&shared),
+            wants: names(wanted),
+        })
+    }
+
+    fn shares_a_node(&self, nodes: &[String]) -> bool {
+        self.nodes.iter().any(|node| nodes.contains(node))
     }
 
     fn is_held(&self) -> bool {
@@ -339,6 +364,7 @@ impl Share {
         };
         let telling = self.joint.hold.downgrade(publish).1;
         *lock(&self.seat.downgraded) = Arc::downgrade(&self.joint);
+        self.seat.taken.notify_waiters();
         telling
     }
 

@@ -339,3 +339,50 @@ async fn when_all_guards_of_an_owner_downgrade_they_hold_one_share() {
     drop(at_once(lock.lock()).await.unwrap());
     assert_eq!(bench.holding("x"), 0);
 }
+
+#[tokio::test]
+async fn a_caller_does_not_wait_for_the_share_that_another_caller_of_its_owner_kept() {
+    let bench = Bench::new(3).await;
+    let (locks, other) = (bench.client().await, bench.client().await);
+    let held = at_once(other.mutex("x").lock()).await.unwrap();
+    let lock = locks.mutex("x").owner(&Owner::new());
+    let (mut one, mut two) = (pin!(lock.lock()), pin!(lock.lock()));
+    assert!(waits(one.as_mut()).await && waits(two.as_mut()).await);
+    at_once(held.release()).await.unwrap();
+    // The second caller is not polled until the first has downgraded.
+    let reader = bench.drive(async { one.await.unwrap().downgrade().await });
+    let reader = reader.await.unwrap();
+    let refused = bench.drive(two).await.unwrap_err();
+    assert!(is_overlap(&refused), "{refused:?}");
+    assert_eq!(reader.check(), Ok(()));
+}
+
+#[tokio::test]
+async fn an_owner_does_not_wait_for_itself_over_two_clients_of_the_same_nodes() {
+    let bench = Bench::new(3).await;
+    let (one, two) = (bench.client().await, bench.client().await);
+    let owner = Owner::new();
+    let guard = at_once(one.mutex("x").owner(&owner).lock()).await.unwrap();
+    let refused = at_once(two.mutex("x").owner(&owner).lock()).await;
+    let refused = refused.unwrap_err();
+    assert!(is_overlap(&refused), "{refused:?}");
+    // Names mean other locks on other nodes.
+    let elsewhere = ringfence::Locks::connect("memory:elsewhere").await.unwrap();
+    let beside = elsewhere.mutex("x").owner(&owner).lock().await.unwrap();
+    beside.release().await.unwrap();
+    at_once(guard.release()).await.unwrap();
+    let after = at_once(two.mutex("x").owner(&owner).lock()).await.unwrap();
+    at_once(after.release()).await.unwrap();
+    // Readers exclude nobody.
+    let shares = [one.rw_lock("x"), two.rw_lock("x")].map(|lock| lock.owner(&owner));
+    for share in &shares {
+        std::mem::forget(at_once(share.read()).await.unwrap());
+    }
+}
+
+fn is_overlap(error: &AcquireError) -> bool {
+    matches!(
+        error,
+        AcquireError::Invalid(ConfigError::OwnerOverlap { .. })
+    )
+}
