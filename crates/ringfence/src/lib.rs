@@ -148,6 +148,7 @@ pub use client::{
     NodeSearch, NodeStatus, NodeVote, Observer, Owner, PARTIES_MAX, PERMITS_MAX, PlainGuard,
     PlainLock, ReadGuard, Receipt, ReceiptError, ReleaseError, ReleaseReceiptError, RwLock,
     Semaphore, SemaphoreGuard, SemaphoreInspection, UnreadableName, Votes, WaiterInspection,
+    WorkDone,
 };
 #[cfg(feature = "client")]
 pub use observation::{

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::client::terms::terms;
 use crate::client::{
     self, AcquireError, ConfigError, HoldError, InspectError, Leader, LeaderChange, Receipt,
-    ReleaseError,
+    ReleaseError, WorkDone,
 };
 
 use super::held::{fenced, guard, held, hold};
@@ -60,9 +60,21 @@ impl Election {
     /// [`crate::Election::lead`].
     ///
     /// # Errors
-    /// If this candidate was not elected. The work did not begin.
+    /// If this candidate was not elected, or if it was lost before the work was done.
     #[track_caller]
     pub fn lead<T>(&self, work: impl FnOnce(&Leadership) -> T) -> Result<T, HoldError> {
+        self.lead_to_end(work)?.held()
+    }
+
+    /// As [`lead`](Self::lead), but returns the output also if the lead was lost before the work was done.
+    ///
+    /// # Errors
+    /// If the lead was not granted. The work did not begin.
+    #[track_caller]
+    pub fn lead_to_end<T>(
+        &self,
+        work: impl FnOnce(&Leadership) -> T,
+    ) -> Result<WorkDone<T>, HoldError> {
         hold!(self.campaign()?, work)
     }
 

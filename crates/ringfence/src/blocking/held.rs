@@ -133,8 +133,7 @@ macro_rules! fenced {
     };
 }
 
-/// Does `$work` under `$guard` and releases it. The result of the work is returned whatever became
-/// of the lock meanwhile.
+/// Does `$work` under `$guard` and releases it.
 macro_rules! hold {
     ($guard:expr, $work:ident) => {{
         let guard = $guard;
@@ -142,8 +141,7 @@ macro_rules! hold {
         let done = $work(&guard);
         drop(under);
         let held = guard.check();
-        crate::client::hold_work::trace_end(held, guard.release());
-        Ok(done)
+        Ok(crate::client::WorkDone::new(done, held, guard.release()))
     }};
 }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::terms::terms;
-use crate::client::{self, AcquireError, ExtendError, HoldError, Receipt, ReleaseReceiptError};
+use crate::client::{
+    self, AcquireError, ExtendError, HoldError, Receipt, ReleaseReceiptError, WorkDone,
+};
 use crate::protocol::Lost;
 
 use super::held::{fenced, guard, held, hold};
@@ -69,13 +71,23 @@ impl Lock {
     /// Takes the lock, does `work`, and releases. Nothing can stop a thread from outside: work that
     /// takes long should call [`Guard::check`] now and then.
     ///
-    /// `Ok` once the work is done, as with [`crate::Lock::hold`]: the release never masks the
-    /// result. If the lock was lost meanwhile, that is traced.
+    /// `Ok` only if the lock was held until the work was done, as with [`crate::Lock::hold`], whatever
+    /// the release finds after that. [`hold_to_end`](Self::hold_to_end) returns the output all the
+    /// same.
+    ///
+    /// # Errors
+    /// If the lock was not granted, or if it was lost before the work was done.
+    #[track_caller]
+    pub fn hold<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, HoldError> {
+        self.hold_to_end(work)?.held()
+    }
+
+    /// As [`hold`](Self::hold), but returns the output also if the lock was lost before the work was done.
     ///
     /// # Errors
     /// If the lock was not granted. The work did not begin.
     #[track_caller]
-    pub fn hold<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, HoldError> {
+    pub fn hold_to_end<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<WorkDone<T>, HoldError> {
         hold!(self.lock()?, work)
     }
 

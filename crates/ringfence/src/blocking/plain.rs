@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::client::terms::terms;
-use crate::client::{self, AcquireError, HoldError};
+use crate::client::{self, AcquireError, HoldError, WorkDone};
 
 use super::held::{guard, held, hold};
 use super::{Engine, Locks};
@@ -54,9 +54,21 @@ impl PlainLock {
     /// Takes the lock, does `work`, and releases. See [`Lock::hold`](super::Lock::hold).
     ///
     /// # Errors
-    /// If the lock was not granted. The work did not begin.
+    /// If the lock was not granted, or if it was lost before the work was done.
     #[track_caller]
     pub fn hold<T>(&self, work: impl FnOnce(&PlainGuard) -> T) -> Result<T, HoldError> {
+        self.hold_to_end(work)?.held()
+    }
+
+    /// As [`hold`](Self::hold), but returns the output also if the lock was lost before the work was done.
+    ///
+    /// # Errors
+    /// If the lock was not granted. The work did not begin.
+    #[track_caller]
+    pub fn hold_to_end<T>(
+        &self,
+        work: impl FnOnce(&PlainGuard) -> T,
+    ) -> Result<WorkDone<T>, HoldError> {
         hold!(self.lock()?, work)
     }
 }

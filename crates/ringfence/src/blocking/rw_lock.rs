@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::terms::terms;
-use crate::client::{self, AcquireError, ExtendError, HoldError, Receipt, ReleaseReceiptError};
+use crate::client::{
+    self, AcquireError, ExtendError, HoldError, Receipt, ReleaseReceiptError, WorkDone,
+};
 
 use super::held::{fenced, guard, held, hold};
 use super::{Engine, Guard, Locks};
@@ -102,18 +104,42 @@ impl RwLock {
     /// Takes a share, does `work`, and releases. See [`Lock::hold`](super::Lock::hold).
     ///
     /// # Errors
-    /// If the share was not granted. The work did not begin.
+    /// If the share was not granted, or if it was lost before the work was done.
     #[track_caller]
     pub fn hold_read<T>(&self, work: impl FnOnce(&ReadGuard) -> T) -> Result<T, HoldError> {
+        self.hold_read_to_end(work)?.held()
+    }
+
+    /// As [`hold_read`](Self::hold_read), but returns the output also if the share was lost before the work was done.
+    ///
+    /// # Errors
+    /// If the share was not granted. The work did not begin.
+    #[track_caller]
+    pub fn hold_read_to_end<T>(
+        &self,
+        work: impl FnOnce(&ReadGuard) -> T,
+    ) -> Result<WorkDone<T>, HoldError> {
         hold!(self.read()?, work)
     }
 
     /// Takes the lock alone, does `work`, and releases. See [`Lock::hold`](super::Lock::hold).
     ///
     /// # Errors
-    /// If the lock was not granted. The work did not begin.
+    /// If the lock was not granted, or if it was lost before the work was done.
     #[track_caller]
     pub fn hold_write<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, HoldError> {
+        self.hold_write_to_end(work)?.held()
+    }
+
+    /// As [`hold_write`](Self::hold_write), but returns the output also if the lock was lost before the work was done.
+    ///
+    /// # Errors
+    /// If the lock was not granted. The work did not begin.
+    #[track_caller]
+    pub fn hold_write_to_end<T>(
+        &self,
+        work: impl FnOnce(&Guard) -> T,
+    ) -> Result<WorkDone<T>, HoldError> {
         hold!(self.write()?, work)
     }
 }

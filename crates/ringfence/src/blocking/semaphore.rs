@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::client::terms::terms;
 use crate::client::{
     self, AcquireError, ExtendError, HoldError, InspectError, Receipt, ReleaseReceiptError,
-    SemaphoreInspection,
+    SemaphoreInspection, WorkDone,
 };
 
 use super::held::{fenced, guard, held, hold};
@@ -61,9 +61,21 @@ impl Semaphore {
     /// Takes a permit, does `work`, and releases it. See [`Lock::hold`](super::Lock::hold).
     ///
     /// # Errors
-    /// If no permit was granted. The work did not begin.
+    /// If no permit was granted, or if it was lost before the work was done.
     #[track_caller]
     pub fn hold<T>(&self, work: impl FnOnce(&SemaphoreGuard) -> T) -> Result<T, HoldError> {
+        self.hold_to_end(work)?.held()
+    }
+
+    /// As [`hold`](Self::hold), but returns the output also if the permit was lost before the work was done.
+    ///
+    /// # Errors
+    /// If the permit was not granted. The work did not begin.
+    #[track_caller]
+    pub fn hold_to_end<T>(
+        &self,
+        work: impl FnOnce(&SemaphoreGuard) -> T,
+    ) -> Result<WorkDone<T>, HoldError> {
         hold!(self.acquire()?, work)
     }
 

@@ -12,7 +12,7 @@ use crate::token::Token;
 use super::error::{AcquireError, ConfigError, HoldError, InspectError, ReleaseError};
 use super::guard::Guard;
 use super::held::{held, impl_held};
-use super::hold_work::while_held;
+use super::hold_work::{WorkDone, while_held};
 use super::lock::Lock;
 use super::observer::{Observer, Watch};
 use super::receipt::Receipt;
@@ -92,6 +92,18 @@ impl Election {
     /// # Errors
     /// If this candidate was not elected, or if it lost the lead before the work was done.
     pub async fn lead<T>(&self, work: impl AsyncFnOnce(&Leadership) -> T) -> Result<T, HoldError> {
+        self.lead_to_end(work).await?.held()
+    }
+
+    /// As [`lead`](Self::lead), but returns the output also of work that was done after the lead was
+    /// lost. See [`Lock::hold_to_end`].
+    ///
+    /// # Errors
+    /// If the lead was not granted, or if it was lost and the work was stopped.
+    pub async fn lead_to_end<T>(
+        &self,
+        work: impl AsyncFnOnce(&Leadership) -> T,
+    ) -> Result<WorkDone<T>, HoldError> {
         let guard = self.campaign().await?;
         while_held!(guard, work)
     }

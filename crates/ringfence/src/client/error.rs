@@ -273,15 +273,17 @@ pub enum ReleaseError {
     ForkedProcess,
 }
 
-/// Why `hold` returned no result of the work.
+/// Why `hold` returned no result of the work. It does not contain the output, so that it is the same
+/// type for every kind of work.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum HoldError {
     /// The lock was not granted; the work did not begin.
     #[error(transparent)]
     Acquire(#[from] AcquireError),
-    /// The lock was lost; the work was stopped.
-    #[error("the work was stopped: {0}")]
+    /// The lock was lost before the work was done. The work was stopped at its next await; work that
+    /// awaited nothing went on to its end.
+    #[error("the lock was lost before the work was done: {0}")]
     Lost(Lost),
 }
 

@@ -282,7 +282,12 @@ impl Guard {
         let Some(withdrawing) = self.hold.release() else {
             return Err(ReleaseError::Expired);
         };
-        release_result(withdrawing.verdict().await)
+        let in_time = self.hold.was_released_in_time();
+        match release_result(withdrawing.verdict().await) {
+            // The nodes still had it, but the holder could not count on that any more.
+            Ok(()) if !in_time => Err(ReleaseError::Expired),
+            released => released,
+        }
     }
 
     /// Shares the lock with readers from now on, without giving it up in between: the same token

@@ -18,6 +18,47 @@ use super::guard::Guard;
 use super::lock::Lock;
 use super::rw_lock::{ReadGuard, RwLock};
 
+/// Work that was done under a lock, and whether the lock was held until then. The methods of the
+/// locks that end with `_to_end` return it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the lock may have been lost"]
+pub struct WorkDone<T> {
+    /// What the work returned.
+    pub output: T,
+    /// Why the lock was lost before the work was done: another client may have held it meanwhile.
+    /// `None` if it was held until the end.
+    pub lost: Option<Lost>,
+}
+
+impl<T> WorkDone<T> {
+    /// The output, if the lock was held until the work was done.
+    ///
+    /// # Errors
+    /// [`HoldError::Lost`] if it was not. The output is dropped.
+    pub fn held(self) -> Result<T, HoldError> {
+        match self.lost {
+            None => Ok(self.output),
+            Some(why) => Err(HoldError::Lost(why)),
+        }
+    }
+
+    /// What a guard says right after the work, and its release. A failed release is traced: the
+    /// lock was held for as long as the work needed it.
+    pub(crate) fn new(
+        output: T,
+        held: Result<(), Lost>,
+        released: Result<(), ReleaseError>,
+    ) -> Self {
+        let lost = held.err();
+        if lost.is_none()
+            && let Err(error) = released
+        {
+            tracing::warn!(target: "ringfence", %error, "released after the work was over");
+        }
+        Self { output, lost }
+    }
+}
+
 /// Does `$work` with `$guard` for as long as it is not lost, and then releases it, whatever kind of
 /// guard it is.
 macro_rules! while_held {
@@ -29,10 +70,7 @@ macro_rules! while_held {
         };
         let held = $guard.check();
         let released = $guard.release().await;
-        if done.is_ok() {
-            $crate::client::hold_work::trace_end(held, released);
-        }
-        done
+        done.map(|done| $crate::client::hold_work::WorkDone::new(done, held, released))
     }};
 }
 
@@ -80,23 +118,13 @@ pub(super) fn works_under(runtime: &Arc<ClientRuntime>, claims: &[Claim]) -> Opt
     WORKS_UNDER.with_borrow(found)
 }
 
-/// Traces a loss or a failed release after work that is done. The caller gets the result all the
-/// same.
-pub(crate) fn trace_end(held: Result<(), Lost>, released: Result<(), ReleaseError>) {
-    if let Err(why) = held {
-        tracing::warn!(target: "ringfence", %why, "the lock was lost before the work was done: another client may have held it");
-    } else if let Err(error) = released {
-        tracing::warn!(target: "ringfence", %error, "released after the work was over");
-    }
-}
-
 impl Lock {
     /// Takes the lock, does `work`, and releases. The work is dropped at its next await when the
     /// lock is lost.
     ///
-    /// `Ok` once the work is done, whatever the release finds: the result is never masked. That is
-    /// so also if the work did not await anything between the loss of the lock and its end; it may
-    /// look at [`Guard::check`]. What the release found, and such a loss, is traced.
+    /// `Ok` only if the lock was held until the work was done, whatever the release finds after
+    /// that. Work that awaits nothing cannot be stopped. If it goes on after the loss, this is
+    /// [`HoldError::Lost`], too; [`hold_to_end`](Self::hold_to_end) returns the output all the same.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -107,7 +135,35 @@ impl Lock {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    /// If the lock was not granted, or if it was lost before the work was done.
     pub async fn hold<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, HoldError> {
+        self.hold_to_end(work).await?.held()
+    }
+
+    /// As [`hold`](Self::hold), but returns the output also of work that was done after the lock was
+    /// lost.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = ringfence::Locks::connect("memory:").await?;
+    /// let done = locks.mutex("job").hold_to_end(async |guard| guard.fence()).await?;
+    /// match done.lost {
+    ///     None => println!("done under fence {}", done.output),
+    ///     Some(why) => println!("done under fence {}, perhaps not alone: {why}", done.output),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If the lock was not granted, or if it was lost and the work was stopped.
+    pub async fn hold_to_end<T>(
+        &self,
+        work: impl AsyncFnOnce(&Guard) -> T,
+    ) -> Result<WorkDone<T>, HoldError> {
         let guard = self.lock().await?;
         while_held!(guard, work)
     }
@@ -131,12 +187,36 @@ impl RwLock {
         &self,
         work: impl AsyncFnOnce(&ReadGuard) -> T,
     ) -> Result<T, HoldError> {
+        self.hold_read_to_end(work).await?.held()
+    }
+
+    /// As [`hold_read`](Self::hold_read), but returns the output also of work that was done after
+    /// the share was lost. See [`Lock::hold_to_end`].
+    ///
+    /// # Errors
+    /// If the share was not granted, or if it was lost and the work was stopped.
+    pub async fn hold_read_to_end<T>(
+        &self,
+        work: impl AsyncFnOnce(&ReadGuard) -> T,
+    ) -> Result<WorkDone<T>, HoldError> {
         let guard = self.read().await?;
         while_held!(guard, work)
     }
 
     /// Takes the lock alone, does `work`, and releases. See [`Lock::hold`].
     pub async fn hold_write<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, HoldError> {
+        self.hold_write_to_end(work).await?.held()
+    }
+
+    /// As [`hold_write`](Self::hold_write), but returns the output also of work that was done after
+    /// the lock was lost. See [`Lock::hold_to_end`].
+    ///
+    /// # Errors
+    /// If the lock was not granted, or if it was lost and the work was stopped.
+    pub async fn hold_write_to_end<T>(
+        &self,
+        work: impl AsyncFnOnce(&Guard) -> T,
+    ) -> Result<WorkDone<T>, HoldError> {
         let guard = self.write().await?;
         while_held!(guard, work)
     }

@@ -51,6 +51,7 @@ pub use error::{
 };
 pub use guard::Guard;
 pub use held::{Held, HeldExt, HeldFuture};
+pub use hold_work::WorkDone;
 pub use init::Initialised;
 pub use inspection::{
     HolderInspection, HolderKind, Inspection, LatchInspection, NameInspection, NodeInspection,

@@ -7,7 +7,7 @@ use crate::message::Kind;
 use super::error::{AcquireError, HoldError};
 use super::guard::Guard;
 use super::held::{held, impl_held};
-use super::hold_work::while_held;
+use super::hold_work::{WorkDone, while_held};
 use super::lock::Lock;
 use super::terms::terms;
 
@@ -66,6 +66,18 @@ impl PlainLock {
     /// # Errors
     /// If the lock was not granted, or if it was lost before the work was done.
     pub async fn hold<T>(&self, work: impl AsyncFnOnce(&PlainGuard) -> T) -> Result<T, HoldError> {
+        self.hold_to_end(work).await?.held()
+    }
+
+    /// As [`hold`](Self::hold), but returns the output also of work that was done after the lock was
+    /// lost. See [`Lock::hold_to_end`].
+    ///
+    /// # Errors
+    /// If the lock was not granted, or if it was lost and the work was stopped.
+    pub async fn hold_to_end<T>(
+        &self,
+        work: impl AsyncFnOnce(&PlainGuard) -> T,
+    ) -> Result<WorkDone<T>, HoldError> {
         let guard = self.lock().await?;
         while_held!(guard, work)
     }

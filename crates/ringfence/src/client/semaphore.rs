@@ -13,7 +13,7 @@ use super::Locks;
 use super::error::{AcquireError, ConfigError, ExtendError, HoldError, InspectError};
 use super::guard::Guard;
 use super::held::{held, impl_held};
-use super::hold_work::while_held;
+use super::hold_work::{WorkDone, while_held};
 use super::inspection::SemaphoreInspection;
 use super::lock::Lock;
 use super::receipt::{Receipt, ReleaseReceiptError};
@@ -106,6 +106,18 @@ impl Semaphore {
         &self,
         work: impl AsyncFnOnce(&SemaphoreGuard) -> T,
     ) -> Result<T, HoldError> {
+        self.hold_to_end(work).await?.held()
+    }
+
+    /// As [`hold`](Self::hold), but returns the output also of work that was done after the permit was
+    /// lost. See [`Lock::hold_to_end`].
+    ///
+    /// # Errors
+    /// If the permit was not granted, or if it was lost and the work was stopped.
+    pub async fn hold_to_end<T>(
+        &self,
+        work: impl AsyncFnOnce(&SemaphoreGuard) -> T,
+    ) -> Result<WorkDone<T>, HoldError> {
         let guard = self.acquire().await?;
         while_held!(guard, work)
     }

@@ -167,6 +167,11 @@ impl HeldLock {
         Some(releasing)
     }
 
+    /// Whether the hold ended by its release, and not by a loss before.
+    pub(crate) fn was_released_in_time(&self) -> bool {
+        self.look(|machine| machine.lost()) == Some(Lost::Released)
+    }
+
     /// Stops renewing and watching the lock without releasing it.
     pub(crate) fn stop(self: &Arc<Self>) {
         self.feed_state(|state, clock| {

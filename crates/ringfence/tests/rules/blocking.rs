@@ -8,10 +8,9 @@ use ringfence::blocking::Locks;
 use ringfence::clock::{Clock, SteppedClock};
 use ringfence::node::NodeClock;
 use ringfence::node::memory::MemoryNode;
-use ringfence::{AcquireError, LatchError, Lost, ReleaseError, ReleaseReceiptError};
+use ringfence::{AcquireError, HoldError, LatchError, Lost, ReleaseError, ReleaseReceiptError};
 
 use crate::bench::{ms, unreachable};
-use crate::log::Log;
 
 /// A client of one node, on a clock that only the test moves.
 fn stepped() -> (Locks, MemoryNode, SteppedClock) {
@@ -88,19 +87,26 @@ fn blocking_guards_are_renewed_and_report_their_loss() {
 }
 
 #[test]
-fn blocking_hold_returns_the_result_even_if_the_lock_was_lost_meanwhile() {
+fn blocking_hold_is_lost_if_the_work_ends_after_the_deadline() {
     let (locks, node, time) = stepped();
     let fence = locks.mutex("x").hold(|guard| guard.fence()).unwrap();
     assert!(fence > 0 && is_free(&node));
-    let (log, _listening) = Log::listen();
-    let late = locks.mutex("x").renew(false).hold(|guard| {
+    let lock = locks.mutex("x").renew(false);
+    let late = lock.hold(|_| time.step(ms(9898)));
+    assert!(
+        matches!(late, Err(HoldError::Lost(Lost::Expired))),
+        "{late:?}"
+    );
+    time.step(ms(1000));
+    let late = lock.hold_to_end(|guard| {
         time.step(ms(9898));
         guard.check()
     });
-    assert_eq!(late.unwrap(), Err(Lost::Expired));
-    let warnings = log.warnings();
-    let warned = |line: &String| line.contains("lost before the work");
-    assert!(warnings.iter().any(warned), "{warnings:?}");
+    let late = late.unwrap();
+    assert_eq!(
+        (late.output, late.lost),
+        (Err(Lost::Expired), Some(Lost::Expired))
+    );
 }
 
 #[test]

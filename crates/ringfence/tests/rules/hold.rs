@@ -1,9 +1,10 @@
 //! Rule 10, `hold`: work that is only done while the lock is held.
 
 use std::cell::Cell;
+use std::error::Error;
 use std::pin::pin;
 
-use ringfence::{HoldError, Lost};
+use ringfence::{HoldError, Lost, ReleaseError};
 
 use crate::bench::{Bench, at_once, ms, waits};
 use crate::log::Log;
@@ -76,7 +77,8 @@ async fn rule_10_hold_stops_the_work_when_the_lock_is_lost() {
     assert!(stopped.get());
     assert_eq!(
         error.to_string(),
-        "the work was stopped: the lock is gone: a majority of the nodes cannot hold it any more"
+        "the lock was lost before the work was done: the lock is gone: a majority of the nodes cannot \
+         hold it any more"
     );
 }
 
@@ -94,21 +96,63 @@ async fn rule_10_hold_stops_the_work_at_the_deadline() {
     assert!(matches!(error, HoldError::Lost(Lost::Expired)), "{error}");
 }
 
-/// `hold` cannot stop work between two awaits. The caller still gets the result of the work.
+/// `hold` cannot stop work between two awaits. The caller learns that the lock was lost.
 #[tokio::test]
-async fn rule_10_the_result_of_work_that_ends_after_the_deadline_is_returned() {
+async fn rule_10_hold_is_lost_if_the_work_ends_after_the_deadline() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
-    let (log, _listening) = Log::listen();
     let lock = locks.mutex("x").renew(false);
-    let held = lock.hold(async |guard| {
+    let held = lock.hold(async |_| bench.time.step(ms(9898)));
+    let error = at_once(held).await.unwrap_err();
+    assert!(matches!(error, HoldError::Lost(Lost::Expired)), "{error}");
+}
+
+#[tokio::test]
+async fn rule_10_the_output_of_work_that_ends_after_the_deadline_can_be_had() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let lock = locks.mutex("x").renew(false);
+    let late = at_once(lock.hold_to_end(async |_| {
         bench.time.step(ms(9898));
-        guard.check()
-    });
-    assert_eq!(at_once(held).await.unwrap(), Err(Lost::Expired));
-    let warnings = log.warnings();
-    let warned = |line: &String| line.contains("lost before the work");
-    assert!(warnings.iter().any(warned), "{warnings:?}");
+        7
+    }));
+    let late = late.await.unwrap();
+    assert_eq!((late.output, late.lost), (7, Some(Lost::Expired)));
+    assert!(matches!(late.held(), Err(HoldError::Lost(Lost::Expired))));
+    bench.pass(ms(1000)).await;
+    let in_time = at_once(lock.hold_to_end(async |_| 7)).await.unwrap();
+    assert_eq!((in_time.output, in_time.lost), (7, None));
+    assert_eq!(in_time.held().unwrap(), 7);
+}
+
+/// An output that is neither `Debug`, `Send`, `Sync` nor `'static` needs no more than a `?`.
+#[tokio::test]
+async fn the_error_of_hold_fits_every_error_type_whatever_the_work_returns() {
+    struct Output<'a>(std::rc::Rc<&'a str>);
+    async fn held(
+        lock: &ringfence::Lock,
+        text: &str,
+    ) -> Result<usize, Box<dyn Error + Send + Sync>> {
+        let output = lock.hold(async |_| Output(std::rc::Rc::new(text))).await?;
+        Ok(output.0.len())
+    }
+    let bench = Bench::new(1).await;
+    let locks = bench.client().await;
+    let text = String::from("four");
+    assert_eq!(at_once(held(&locks.mutex("x"), &text)).await.unwrap(), 4);
+}
+
+#[tokio::test]
+async fn rule_10_a_release_after_a_loss_is_an_error_although_the_nodes_had_the_lock() {
+    let bench = Bench::new(3).await;
+    let guard = bench
+        .lock_x_with(|lock| lock.ttl(ms(3000)).max_hold(ms(4000)))
+        .await;
+    bench.pass(ms(4000)).await;
+    assert_eq!(at_once(guard.lost()).await, Lost::MaxHold);
+    assert_eq!(bench.held_by("x", &guard), 3);
+    assert_eq!(at_once(guard.release()).await, Err(ReleaseError::Expired));
+    assert_eq!(bench.holding("x"), 0, "it is free all the same");
 }
 
 #[tokio::test]

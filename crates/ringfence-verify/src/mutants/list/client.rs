@@ -5,6 +5,7 @@ use super::{Mutant, edit};
 const LEASE: &str = "crates/ringfence/src/client/lease.rs";
 const OBSERVER: &str = "crates/ringfence/src/client/observer.rs";
 const GUARD: &str = "crates/ringfence/src/client/guard.rs";
+const HOLD_WORK: &str = "crates/ringfence/src/client/hold_work.rs";
 const OWNER: &str = "crates/ringfence/src/client/owner.rs";
 const TWINS: &str = "crates/ringfence/src/client/duplicate_nodes.rs";
 const VALUES: &str = "crates/ringfence-core/src/protocol/group_values.rs";
@@ -38,6 +39,18 @@ mutants! {
             "if let Some(renewal) = self.hold.stop_renewing() {",
             "let renewal = self.hold.stop_renewing();
              if let Some(renewal) = renewal.filter(|_| !mutant!(RenewalNotJoined)) {");
+
+    /// A release after a loss is an error, also if the nodes still had the lock.
+    LateReleaseIsOk:
+        edit(GUARD, "release_here",
+            "Ok(()) if !in_time => Err(ReleaseError::Expired),",
+            "Ok(()) if !in_time && !mutant!(LateReleaseIsOk) => Err(ReleaseError::Expired),");
+
+    /// `hold` is `Ok` only if the lock was held until the work was done.
+    LateWorkIsOk:
+        edit(HOLD_WORK, "held",
+            "match self.lost {",
+            "match self.lost.filter(|_| !mutant!(LateWorkIsOk)) {");
 
     /// A hold stays exclusive while another guard of its owner relies on that.
     DowngradedBesideOthers:
