@@ -11,6 +11,7 @@ use ringfence::node::memory::MemoryNode;
 use ringfence::{AcquireError, HoldError, LatchError, Lost, ReleaseError, ReleaseReceiptError};
 
 use crate::bench::{ms, unreachable};
+use crate::log::Log;
 
 /// A client of one node, on a clock that only the test moves.
 fn stepped() -> (Locks, MemoryNode, SteppedClock) {
