@@ -139,8 +139,8 @@ Examples:
 Since when a lock is held follows from its fence, by the clocks of the nodes.
 How many parties a latch needs is known only to its clients.
 
-Exit code: 0; with --exit-code 75 if the lock or all permits are held. 69 if too
-few nodes answer, without NAME also if too few vote. 64 usage.";
+Exit code: 0; with --exit-code 75 if the lock or all permits are held. 69 if too few
+nodes vote, or to tell whether the lock is held. 64 usage.";
 
 pub(crate) const LS: &str = "\
 Examples:
@@ -156,7 +156,9 @@ are not listed. The search takes at most 1 % of the time of a server, and readin
 what it found comes on top: among few other keys it takes seconds, among a million
 minutes.
 
-Exit code: 0, 69 if no majority of the nodes answers, 64 usage.";
+Without a majority the list shows what the nodes have that answer, and says so.
+
+Exit code: 0, 69 if no majority of the nodes votes, 64 usage.";
 
 pub(crate) const WATCH: &str = "\
 Example:
@@ -165,11 +167,11 @@ Example:
    12.3 s  web-1:4711 (fence 1763371234567890) is gone
    12.3 s  taken by web-2:815 (fence 1763371246890123)
 
-\"changed hands in between\": the fence rose, so a client held the lock between two
-looks. Ctrl-C ends it.
+\"the fence rose\": between two looks a client asked for the lock, and may have held
+it. \"unknown\": too few nodes vote to tell who holds it. Ctrl-C ends it.
 
-Exit code: 0 if its reader has gone, 128+n if signal n ended it, 69 if no majority
-of the nodes answers at the beginning, 64 usage.";
+Exit code: 0 if its reader has gone, 128+n if signal n ended it, 69 if no node
+answers at the beginning, 64 usage.";
 
 pub(crate) const CONFIG: &str = "\
 A config file has the nodes and the defaults of options:

@@ -15,6 +15,8 @@ mod lease;
 mod manual;
 mod metrics_file;
 mod nodes;
+#[cfg(test)]
+mod outage_matrix;
 mod report;
 mod secret;
 mod supervise;

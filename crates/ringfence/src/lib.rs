@@ -144,11 +144,11 @@ pub use client::{
     ConnectError, Election, ExtendError, Guard, Held, HeldExt, HeldFuture, HoldError,
     HolderInspection, HolderKind, InitError, Initialised, InspectError, Inspection, Latch,
     LatchError, LatchInspection, Leader, LeaderChange, Leadership, ListError, ListStep,
-    ListedBreak, ListedLock, Listing, Lock, LockList, Locks, NameInspection, NodeInspection,
-    NodeSearch, NodeStatus, NodeVote, Observer, Owner, PARTIES_MAX, PERMITS_MAX, PlainGuard,
-    PlainLock, ReadGuard, Receipt, ReceiptError, ReleaseError, ReleaseReceiptError, RwLock,
-    Semaphore, SemaphoreGuard, SemaphoreInspection, UnreadableName, Votes, WaiterInspection,
-    WorkDone,
+    ListedBreak, ListedLock, Listing, Lock, LockList, LockState, Locks, NameInspection,
+    NodeInspection, NodeSearch, NodeStatus, NodeVote, Observer, Owner, PARTIES_MAX, PERMITS_MAX,
+    PlainGuard, PlainLock, ReadGuard, Receipt, ReceiptError, ReleaseError, ReleaseReceiptError,
+    ReportedHolder, RwLock, Semaphore, SemaphoreGuard, SemaphoreInspection, UnreadableName, Votes,
+    WaiterInspection, WorkDone,
 };
 #[cfg(feature = "client")]
 pub use observation::{

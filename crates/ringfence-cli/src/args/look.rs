@@ -18,7 +18,7 @@ pub(crate) struct StatusArgs {
     /// The name of the lock; without it, show the nodes
     #[arg(value_parser = name, add = lock_names())]
     pub(crate) name: Option<String>,
-    /// Exit with 0 if the lock is free, 75 if it is held, 69 without a majority
+    /// Exit with 0 if the lock is free, 75 if it is held, 69 if that is unknown
     #[arg(long, requires = "name")]
     pub(crate) exit_code: bool,
     /// Not needed: status finds the semaphore NAME and its permits by itself

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal};
 
-use ringfence::{BreakRequest, Inspection};
+use ringfence::{BreakRequest, Inspection, LockState};
 use serde_json::json;
 
 use super::status::text;
@@ -22,6 +22,9 @@ pub(super) async fn break_lock(
         Some(slot) => format!("slot {slot} of `{}`", one_line(&args.name)),
         None => format!("`{}`", one_line(&args.name)),
     };
+    if seen.state == LockState::Free && seen.reported.is_empty() {
+        return Err(CliFailure::usage(format!("{what} is free")));
+    }
     if !args.yes {
         confirm(&what, &seen).await?;
     }
@@ -108,7 +111,8 @@ fn no_slot(slot: u32) -> CliFailure {
 /// Who holds the lock, for the question.
 fn holder(seen: &Inspection) -> String {
     match seen.holders.as_slice() {
-        [] if seen.held => "held by another client".to_owned(),
+        [] if seen.is_held() => "held by another client".to_owned(),
+        [] if seen.state == LockState::Unknown => text::unknown(seen),
         [] => "held by no majority".to_owned(),
         [one] => {
             let lease = text::lease(one.remaining, seen.kept);

@@ -10,7 +10,11 @@ use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+#[cfg(test)]
+use ringfence::{ListError, Locks};
 use ringfence::{ListStep, ListedLock, Listing, NodeSearch};
+#[cfg(test)]
+use serde_json::Value;
 
 use super::CommandContext;
 use crate::args::ls::LsArgs;
@@ -26,8 +30,11 @@ pub(super) async fn ls(context: &CommandContext, args: LsArgs) -> Result<Exit, C
         return broken(context, args.pattern.as_deref()).await;
     }
     let mut listing = listing(context, args.pattern);
-    let _ = round(context, &mut listing, |list| list.text(columns())).await?;
-    Ok(Exit::Success)
+    let (_, has_quorum) = round(context, &mut listing, |list| list.text(columns())).await?;
+    Ok(match has_quorum {
+        true => Exit::Success,
+        false => Exit::NoQuorum,
+    })
 }
 
 /// Lists the locks again and again.
@@ -39,7 +46,7 @@ pub(super) async fn watch(context: &CommandContext, args: LsArgs) -> Result<Exit
             true => redrawn(&list.text(columns())),
             false => list.text(columns()) + "\n",
         });
-        if went_on.await?.is_break() || pause().await.is_break() {
+        if went_on.await?.0.is_break() || pause().await.is_break() {
             return Ok(Exit::Success);
         }
     }
@@ -63,38 +70,65 @@ fn listing(context: &CommandContext, pattern: Option<String>) -> Listing {
 }
 
 /// The locks of one round.
-struct RoundList {
+pub(super) struct RoundList {
     locks: BTreeMap<String, ListedLock>,
     unreadable: usize,
     nodes: Vec<NodeSearch>,
+    /// Whether a majority of the nodes votes.
+    pub(super) has_quorum: bool,
     took: Duration,
 }
 
 impl RoundList {
-    fn text(&self, columns: usize) -> String {
+    /// What a whole round found, and the lines of its JSON.
+    #[cfg(test)]
+    pub(super) async fn collect(locks: &Locks) -> Result<(Self, Vec<Value>), ListError> {
+        let found = locks.list().collect().await?;
+        let mut lines: Vec<Value> = found.locks.iter().map(json::lock).collect();
+        let list = Self {
+            has_quorum: found.has_quorum(),
+            locks: found
+                .locks
+                .into_iter()
+                .map(|lock| (lock.name.clone(), lock))
+                .collect(),
+            unreadable: found.unreadable.len(),
+            nodes: found.nodes,
+            took: found.took,
+        };
+        lines.push(json::end(&list));
+        Ok((list, lines))
+    }
+
+    pub(super) fn text(&self, columns: usize) -> String {
         table::text(self, columns)
     }
 }
 
 /// Searches one round. As JSON a line is written as soon as a lock is found, as text the whole list
-/// at the end.
+/// at the end. Returns also whether a majority of the nodes votes.
 async fn round(
     context: &CommandContext,
     listing: &mut Listing,
     text: impl Fn(&RoundList) -> String,
-) -> Result<ControlFlow<()>, CliFailure> {
+) -> Result<(ControlFlow<()>, bool), CliFailure> {
     let report = context.report;
     let mut list = RoundList {
         locks: BTreeMap::new(),
         unreadable: 0,
         nodes: Vec::new(),
+        has_quorum: true,
         took: Duration::ZERO,
     };
     loop {
         let step: ListStep = listing.step().await?;
+        let lost = std::mem::replace(&mut list.has_quorum, step.has_quorum()) && !list.has_quorum;
+        if lost && report.json {
+            report.warn(&table::no_majority(&step.nodes));
+        }
         for lock in step.locks {
             if report.json && report.stream("", &json::lock(&lock))?.is_break() {
-                return Ok(ControlFlow::Break(()));
+                return Ok((ControlFlow::Break(()), list.has_quorum));
             }
             list.locks.insert(lock.name.clone(), lock);
         }
@@ -104,10 +138,11 @@ async fn round(
             break;
         }
     }
-    match report.json {
-        true => report.stream("", &json::end(&list)),
-        false => write_stream(&format!("{}\n", printable_list(&text(&list)))),
-    }
+    let went_on = match report.json {
+        true => report.stream("", &json::end(&list))?,
+        false => write_stream(&format!("{}\n", printable_list(&text(&list))))?,
+    };
+    Ok((went_on, list.has_quorum))
 }
 
 /// Escapes control characters in `text`, but not the two sequences with which it begins if it is

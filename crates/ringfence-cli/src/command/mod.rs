@@ -18,6 +18,8 @@ mod mark;
 mod question;
 mod release;
 mod run;
+#[cfg(test)]
+pub(crate) mod shown;
 mod status;
 mod take;
 mod waiting;
@@ -27,7 +29,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::time::Duration;
 
-use ringfence::Locks;
+use ringfence::{ConnectError, Locks};
 use rustix::process::Signal;
 
 use crate::args::{Cli, CliCommand, Global, LockCommand};
@@ -101,11 +103,10 @@ async fn on_locks(
     let watchdog = argv.map(|argv| Watchdog::start(report, argv));
     let watchdog = Cell::new(watchdog.transpose()?);
     let locks = interruptible(&mut signals, async {
-        let mut builder = Locks::builder().nodes(nodes.urls());
-        if command.only_looks() {
-            builder = builder.look_only();
+        match command.only_looks() {
+            true => to_look(nodes.urls()).await,
+            false => Ok(Locks::builder().nodes(nodes.urls()).connect().await?),
         }
-        Ok(builder.connect().await?)
     })
     .await?;
     let context = CommandContext {
@@ -119,6 +120,24 @@ async fn on_locks(
     // Also after a failure: undo what unfinished attempts left on the nodes.
     let _ = tokio::time::timeout(LEAVE_PATIENCE, context.locks.close()).await;
     done
+}
+
+/// A client that only looks. If no majority of the nodes answers, it asks the others: to show what
+/// they have needs no majority, as long as nothing is written to them.
+async fn to_look(urls: &str) -> Result<Locks, CliFailure> {
+    let builder = || Locks::builder().nodes(urls);
+    let locks = match builder().look_only().connect().await {
+        Err(ConnectError::Misconfigured { .. }) => None,
+        locks => Some(locks?),
+    };
+    if let Some(locks) = locks {
+        let nodes = locks.nodes().await;
+        let answering = nodes.iter().filter(|node| node.facts.is_ok()).count();
+        if answering == 0 || answering > nodes.len() / 2 {
+            return Ok(locks);
+        }
+    }
+    Ok(builder().without_joining().connect().await?)
 }
 
 /// Starts to write the metrics, if the command wants that. Before the client is connected.

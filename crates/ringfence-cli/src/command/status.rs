@@ -3,13 +3,14 @@
 pub(super) mod json;
 pub(super) mod text;
 
-use ringfence::NodeStatus;
+use ringfence::{LockState, NodeStatus};
 
 use super::CommandContext;
 use crate::args::StatusArgs;
 use crate::exit::{self, Exit};
 use crate::report::CliFailure;
 
+/// Exits 69 if it is unknown whether the name is held: a script must not take that for *free*.
 pub(super) async fn status(context: &CommandContext, args: StatusArgs) -> Result<Exit, CliFailure> {
     let Some(name) = args.name else {
         return nodes(context).await;
@@ -18,12 +19,15 @@ pub(super) async fn status(context: &CommandContext, args: StatusArgs) -> Result
     context
         .report
         .result(&text::name(&seen), &json::name(&seen))?;
-    Ok(match args.exit_code {
-        false => Exit::Success,
-        true if !seen.lock.has_quorum() => Exit::NoQuorum,
-        true if seen.is_taken() => Exit::Conflict(exit::CONFLICT),
-        true => Exit::Success,
-    })
+    Ok(exit_of(seen.state(), args.exit_code))
+}
+
+pub(super) fn exit_of(state: LockState, exit_code: bool) -> Exit {
+    match state {
+        LockState::Unknown => Exit::NoQuorum,
+        LockState::Held if exit_code => Exit::Conflict(exit::CONFLICT),
+        LockState::Held | LockState::Free => Exit::Success,
+    }
 }
 
 /// Exits 69 if fewer than a majority vote, so that a monitor does not have to parse the output.

@@ -6,12 +6,12 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use ringfence::WaiterInspection;
 use ringfence::clock::Clock;
+use ringfence::{LockState, WaiterInspection};
 use ringfence_core::time::Timestamp;
 
 use super::CommandContext;
-use super::status::text::{lease, who};
+use super::status::text::{lease, unknown, who};
 use crate::duration;
 use crate::report::{one_line, shortened, wrapped};
 
@@ -140,25 +140,32 @@ impl Obstacle {
 }
 
 async fn obstacle(context: &CommandContext, name: &str, wanted: Wanted) -> Obstacle {
-    if let Some((who, left)) = quarantine(context).await {
-        return Obstacle::new(
-            format!(": {who} "),
-            &format!("in {left}; for a new cluster run `ringfence init`"),
-        );
+    if let Some((who, left, advice)) = quarantine(context).await {
+        return Obstacle::new(format!(": {who} "), &format!("in {left}{advice}"));
     }
     match wanted {
         Wanted::Permit(permits) => {
             let seen = context.locks.semaphore(name, permits).inspect().await;
-            let place =
-                seen.map_or_else(|_| String::new(), |seen| place(seen.waiting, &seen.queue));
-            let taken = match permits {
-                1 => "its 1 permit is taken".to_owned(),
-                permits => format!("all {permits} permits are taken"),
+            let seen = match seen {
+                Ok(seen) => seen,
+                Err(error) => return Obstacle::new(format!(": {error}"), ""),
+            };
+            let place = place(seen.waiting, &seen.queue);
+            let taken = match (seen.state(), seen.unknown()) {
+                (LockState::Unknown, unknown) => {
+                    format!("unknown, no majority: {unknown} of {permits} permits may be taken")
+                }
+                (LockState::Free, _) => String::new(),
+                (LockState::Held, _) if permits == 1 => "its 1 permit is taken".to_owned(),
+                (LockState::Held, _) => format!("all {permits} permits are taken"),
             };
             Obstacle::new(format!(": {taken}{place}"), "")
         }
         Wanted::Lock => match context.locks.inspect(name).await {
             Err(error) => Obstacle::new(format!(": {error}"), ""),
+            Ok(seen) if seen.state == LockState::Unknown => {
+                Obstacle::new(format!(": {}", unknown(&seen)), "")
+            }
             Ok(seen) => {
                 let place = place(seen.waiting, &seen.queue);
                 let Some(holder) = seen.holders.first() else {
@@ -192,9 +199,12 @@ fn place(waiting: u64, queue: &[WaiterInspection]) -> String {
     }
 }
 
-/// If too few nodes vote because some are new or were restarted: which nodes vote, and when.
-async fn quarantine(context: &CommandContext) -> Option<(String, String)> {
+/// If too few nodes vote because some are new or were restarted: which nodes vote, and when, and what
+/// to do. Nodes that do not answer come first.
+async fn quarantine(context: &CommandContext) -> Option<(String, String, &'static str)> {
     let nodes = context.locks.nodes().await;
+    let silent = nodes.iter().filter(|node| node.facts.is_err());
+    let silent: Vec<&str> = silent.map(|node| node.node.as_str()).collect();
     let young = nodes.iter().filter(|node| node.quarantine.is_some());
     let young: Vec<&str> = young.map(|node| node.node.as_str()).collect();
     let answering = nodes.iter().filter(|node| node.facts.is_ok());
@@ -209,7 +219,16 @@ async fn quarantine(context: &CommandContext) -> Option<(String, String)> {
         [others @ .., last] => format!("{} and {last} vote", others.join(", ")),
         [] => return None,
     };
-    Some((who, duration::show_ceil(*left)))
+    let left = duration::show_ceil(*left);
+    // A cluster of which nodes are down is not new.
+    Some(match &silent[..] {
+        [] => (who, left, "; for a new cluster run `ringfence init`"),
+        [one] => (format!("{one} does not answer, {who}"), left, ""),
+        several => {
+            let several = several.join(", ");
+            (format!("{several} do not answer, {who}"), left, "")
+        }
+    })
 }
 
 #[cfg(test)]

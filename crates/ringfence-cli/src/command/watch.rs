@@ -1,15 +1,16 @@
 //! `ringfence watch NAME`: a line whenever the lock changes hands. Changes nothing.
 
-mod changes;
+pub(super) mod changes;
 
 use std::time::Duration;
 
+use ringfence::Inspection;
 use ringfence::clock::Clock;
 
 use super::CommandContext;
 use crate::args::watch::WatchArgs;
 use crate::exit::Exit;
-use crate::report::{CliFailure, reader_has_gone};
+use crate::report::{CliFailure, reader_has_gone, said_after};
 
 use changes::{Changes, Look};
 
@@ -27,12 +28,12 @@ pub(super) async fn watch(context: &CommandContext, args: WatchArgs) -> Result<E
         if reader_has_gone() {
             return Ok(Exit::Success);
         }
-        let look = match context.locks.inspect_all(&args.name).await {
-            Ok(seen) => Look::of(&seen),
-            // A mistyped address is an error; a majority that is lost later is news.
-            Err(error) if is_first => return Err(error.into()),
-            Err(error) => Look::NoQuorum(error.to_string()),
-        };
+        let seen = context.locks.inspect_all(&args.name).await?;
+        // A mistyped address is an error; nodes that go away later are news.
+        if is_first && seen.lock.nodes.iter().all(|node| node.view.is_err()) {
+            return Err(no_node_answers(&seen.lock));
+        }
+        let look = Look::of(&seen);
         let at = Clock::System.now().since(began);
         is_first = false;
         for change in changes.handle_look(at, look) {
@@ -41,5 +42,16 @@ pub(super) async fn watch(context: &CommandContext, args: WatchArgs) -> Result<E
                 return Ok(Exit::Success);
             }
         }
+    }
+}
+
+fn no_node_answers(lock: &Inspection) -> CliFailure {
+    let nodes = lock.nodes.iter().filter_map(|node| {
+        let error = node.view.as_ref().err()?.to_string();
+        Some((node.node.clone(), said_after(&node.node, &error)))
+    });
+    CliFailure {
+        nodes: nodes.collect(),
+        ..CliFailure::new(Exit::NoQuorum, "no node answers")
     }
 }

@@ -143,17 +143,34 @@ impl ClusterCollector {
         loop {
             let began = self.clock().now();
             search.begin();
-            let rows = match self.search_once(&mut search).await {
-                Ok(rows) => rows,
-                Err(error) => {
-                    let problem = error.to_string();
-                    self.publish(|snapshot| snapshot.list.problem = Some(problem));
-                    self.snapshots.borrow().rows.len()
-                }
-            };
+            let rows = self.search_round(&mut search).await;
             let interval = pace::search_interval(rows, self.changed.covers_all());
             self.clock().sleep_until(began + interval).await;
         }
+    }
+
+    /// One round of the search, also if no node answers. Returns the number of rows.
+    async fn search_round(&self, search: &mut LockSearch) -> usize {
+        match self.search_once(search).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                let problem = error.to_string();
+                self.publish(|snapshot| {
+                    snapshot.list.problem = Some(problem);
+                    snapshot.rows = unknown_beside(snapshot, BTreeMap::new());
+                });
+                self.snapshots.borrow().rows.len()
+            }
+        }
+    }
+
+    /// Looks at the nodes and at the locks once.
+    #[cfg(test)]
+    pub(super) async fn collect_once(&self) {
+        self.saw_nodes(&self.locks.nodes().await);
+        let mut search = LockSearch::new(&self.locks, &self.published.moments);
+        search.begin();
+        self.search_round(&mut search).await;
     }
 
     /// One round of the search. Returns the number of rows.
@@ -175,10 +192,20 @@ impl ClusterCollector {
                 continue;
             };
             let ended_ms = self.published.moments.now_ms();
+            let count = round.rows.len();
+            if !round.has_quorum {
+                self.publish(|snapshot| {
+                    let rows = newest(&snapshot.rows, round.rows, round.began_ms);
+                    let rows = steady(&snapshot.rows, rows);
+                    snapshot.rows = unknown_beside(snapshot, rows);
+                    let problem = "no majority of the nodes votes".to_owned();
+                    snapshot.list.problem = Some(problem);
+                });
+                return Ok(count);
+            }
             self.published
                 .timeline()
                 .saw_round(round.began_ms, ended_ms, &round.unread);
-            let count = round.rows.len();
             self.publish(|snapshot| {
                 let rows = newest(&snapshot.rows, round.rows, round.began_ms);
                 snapshot.rows = steady(&snapshot.rows, rows);
@@ -229,6 +256,14 @@ impl ClusterCollector {
         self.read_times().note(&rows);
         self.publish(|snapshot| {
             let rows = steady(&snapshot.rows, rows);
+            let rows = match seen.lock.has_quorum() {
+                true => rows,
+                false => {
+                    let mut all = unknown_beside(snapshot, rows);
+                    all.retain(|key, _| key.name == name);
+                    all
+                }
+            };
             refresh::replace(&mut snapshot.rows, name, rows);
         });
     }
@@ -283,6 +318,27 @@ fn newest(
         }
     }
     round.into_values()
+}
+
+/// `rows`, which too few nodes know, and the rows that were shown before and are not among them.
+/// Those may be held on the other nodes.
+fn unknown_beside(
+    snapshot: &ClusterSnapshot,
+    mut rows: BTreeMap<RowKey, Arc<LockRow>>,
+) -> BTreeMap<RowKey, Arc<LockRow>> {
+    for (key, row) in &snapshot.rows {
+        if !rows.contains_key(key) {
+            let unknown = row.unknown(snapshot.marks());
+            let is_same = unknown.is_like(row);
+            let row = if is_same {
+                Arc::clone(row)
+            } else {
+                Arc::new(unknown)
+            };
+            rows.insert(key.clone(), row);
+        }
+    }
+    rows
 }
 
 /// The new rows by their keys. A row that shows what it showed `before` is the same row, so that

@@ -55,6 +55,7 @@ fn value(seen: &NameInspection, at_ms: u64) -> Value {
     json!({
         "now_ms": at_ms,
         "name": seen.name,
+        "state": seen.lock.state.to_string(),
         "quorum": seen.lock.has_quorum(),
         "durability": seen.lock.durability.map(|tier| tier.to_string()),
         "rows": named.rows(),
@@ -71,7 +72,7 @@ fn node(node: &NodeInspection) -> Value {
         .and_then(|view| view.holder.as_ref());
     json!({
         "node": node.node,
-        "votes": node.view.is_ok() && node.discount.is_none(),
+        "votes": node.votes(),
         "held": holder.is_some(),
         "label": holder.and_then(|holder| holder.label.as_ref()),
         "id": holder.and_then(|holder| holder.id.as_ref()),

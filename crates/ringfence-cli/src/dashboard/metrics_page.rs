@@ -3,6 +3,8 @@
 
 use std::fmt::{Display, Write};
 
+use ringfence::LockState;
+
 use super::cards::{CardState, NodeCard};
 use super::rows::RowKind;
 use super::snapshot::ClusterSnapshot;
@@ -52,6 +54,11 @@ pub(super) fn page(snapshot: &ClusterSnapshot, now_ms: u64) -> String {
         "Locks on which the nodes disagree.",
         one(counts.split),
     );
+    page.gauge(
+        "unknown",
+        "Locks, semaphores and latches of which it is unknown whether they are held.",
+        one(counts.unknown),
+    );
     let age = |at_ms: Option<u64>| at_ms.map(|at_ms| now_ms.saturating_sub(at_ms));
     let age = age(snapshot.list.began_ms).into_iter();
     let age = age.map(|age| (String::new(), seconds(age as f64 / 1e3)));
@@ -61,7 +68,7 @@ pub(super) fn page(snapshot: &ClusterSnapshot, now_ms: u64) -> String {
 }
 
 fn is_held_as(row: &super::rows::LockRow, kind: RowKind) -> bool {
-    row.held && row.kind == kind
+    row.state == LockState::Held && row.kind == kind
 }
 
 /// The gauges with one sample per node.

@@ -86,3 +86,23 @@ fn announce(address: SocketAddr, report: Report) -> Result<(), CliFailure> {
     let value = json!({"url": url, "port": address.port()});
     report.result(&format!("the dashboard is at {url}"), &value)
 }
+
+/// What the dashboard shows of the nodes and their locks: rows, the cluster, and the metrics.
+#[cfg(test)]
+pub(crate) struct ShownPage {
+    pub(crate) rows: Vec<serde_json::Value>,
+    pub(crate) cluster: serde_json::Value,
+    pub(crate) metrics: String,
+}
+
+#[cfg(test)]
+pub(crate) async fn shown(locks: &Locks) -> ShownPage {
+    let (collector, published) = ClusterCollector::new(locks.clone(), "");
+    collector.collect_once().await;
+    let snapshot = Arc::clone(&published.snapshots.borrow());
+    ShownPage {
+        rows: snapshot.rows.values().map(|row| json!(**row)).collect(),
+        cluster: json!(snapshot.cluster(0)),
+        metrics: metrics_page::page(&snapshot, 0),
+    }
+}

@@ -11,7 +11,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
-use ringfence::{InspectError, Locks};
+use ringfence::Locks;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -225,9 +225,6 @@ async fn lock(
     };
     match dashboard.direct.read(&wanted.name).await {
         Ok(seen) => answer(&seen).into_response(),
-        Err(error @ InspectError::NoQuorum { .. }) => {
-            problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string())
-        }
         Err(error) => problem(StatusCode::BAD_REQUEST, &error.to_string()),
     }
 }

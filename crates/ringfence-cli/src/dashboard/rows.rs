@@ -4,7 +4,8 @@
 //! that is not renewed ends at the same moment in every observation, so a row changes only when
 //! something happened.
 
-use serde::Serialize;
+use ringfence::LockState;
+use serde::{Serialize, Serializer};
 
 /// Two observations of one moment may differ this much: network, and whole milliseconds.
 const SAME_MOMENT_MS: u64 = 400;
@@ -19,7 +20,8 @@ pub(super) enum RowKind {
     Shared,
     /// Held without a record: a plain lock, or another library's.
     Plain,
-    /// A free lock: clients wait, or a minority of the nodes has a holder.
+    /// A lock without a known holder: clients wait, a minority of the nodes has a holder, or the state
+    /// is unknown.
     Lock,
     /// A semaphore.
     Semaphore,
@@ -54,11 +56,13 @@ pub(super) struct LockRow {
     pub(super) kind: RowKind,
     /// Whether a majority of the nodes has one and the same holder; of a semaphore or latch:
     /// whether it is in use.
-    pub(super) held: bool,
+    #[serde(serialize_with = "word")]
+    pub(super) state: LockState,
     /// Whether it is released, and kept from others for a while.
     pub(super) kept: bool,
-    /// Whether nodes disagree: a holder without a majority, or two holders.
+    /// Whether nodes disagree although the state is known: a minority has another holder.
     pub(super) split: bool,
+    /// If the state is unknown: the holders that single nodes have.
     pub(super) holders: Vec<HolderRow>,
     pub(super) holder_count: u64,
     pub(super) waiting: u64,
@@ -110,6 +114,8 @@ pub(super) enum NodeMark {
     Held,
     /// It has a holder that the majority does not have.
     Other,
+    /// It has a holder, and it is unknown whether that one has a majority.
+    Reported,
     /// It has no holder.
     Free,
     /// It answers, but its vote does not count.
@@ -147,6 +153,27 @@ impl LockRow {
         self
     }
 
+    /// This row after too few nodes answered to tell anything of it. `votes` is what is known of the
+    /// nodes.
+    pub(super) fn unknown(&self, votes: Vec<NodeMark>) -> Self {
+        Self {
+            kind: match self.part {
+                RowPart::Lock => RowKind::Lock,
+                _ => self.kind,
+            },
+            state: LockState::Unknown,
+            kept: false,
+            split: false,
+            holders: Vec::new(),
+            holder_count: 0,
+            waiting: 0,
+            queue: Vec::new(),
+            parties: Vec::new(),
+            votes,
+            ..self.clone()
+        }
+    }
+
     /// Whether the rows show the same, apart from when they were seen.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let same = |row: &Self| Self {
@@ -155,6 +182,11 @@ impl LockRow {
         };
         same(self) == same(other)
     }
+}
+
+/// The state as the word that people and programs read.
+fn word<S: Serializer>(state: &LockState, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(state)
 }
 
 fn steady(now: Option<i64>, then: Option<i64>) -> Option<i64> {
@@ -182,7 +214,7 @@ pub(super) mod tests {
             name: name.to_owned(),
             part: RowPart::Lock,
             kind: RowKind::Exclusive,
-            held: true,
+            state: LockState::Held,
             kept: false,
             split: false,
             holders: vec![HolderRow {

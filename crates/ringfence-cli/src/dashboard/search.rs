@@ -67,6 +67,9 @@ pub(super) struct SearchRound {
     /// Every lock that existed during the whole round, and some that existed for a part of it.
     pub(super) rows: BTreeMap<RowKey, LockRow>,
     pub(super) began_ms: u64,
+    /// Whether a majority of the nodes votes. Otherwise locks are missing, and what is missing is not
+    /// known to be free.
+    pub(super) has_quorum: bool,
     /// The names that were found and not read.
     pub(super) unread: HashSet<String>,
     /// Whether locks are missing because there are too many.
@@ -115,12 +118,12 @@ impl LockSearch {
                 self.shortened = true;
             }
         }
-        let round = step.complete.then(|| self.end());
+        let round = step.complete.then(|| self.end(step.has_quorum()));
         Ok(SearchStep { rows, round })
     }
 
     /// Ends the round: what it read, and what is known of the names that it found and did not read.
-    fn end(&mut self) -> SearchRound {
+    fn end(&mut self, has_quorum: bool) -> SearchRound {
         let mut rows = std::mem::take(&mut self.found);
         let mut plan = lock(&self.plan);
         let now_ms = self.moments.now_ms();
@@ -142,6 +145,7 @@ impl LockSearch {
         SearchRound {
             rows,
             began_ms: self.began_ms,
+            has_quorum,
             unread,
             shortened: self.shortened,
         }

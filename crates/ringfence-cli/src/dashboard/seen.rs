@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ringfence::{
-    HolderInspection, HolderKind, Inspection, LatchInspection, NameInspection, NodeInspection,
-    SemaphoreInspection, WaiterInspection,
+    HolderInspection, HolderKind, Inspection, LatchInspection, LockState, NameInspection,
+    NodeInspection, SemaphoreInspection, WaiterInspection,
 };
 
 use super::rows::{HolderRow, LockRow, NodeMark, RowKind, RowPart, WaiterRow};
@@ -36,9 +36,10 @@ impl SeenName<'_> {
     /// The rows of what is in use. A free lock without a queue has none.
     pub(super) fn rows(&self) -> Vec<LockRow> {
         let lock = self.lock.map(|lock| lock_row(lock, self.name, self.at_ms));
-        let lock = lock.filter(|row| row.held || row.waiting > 0 || row.split);
+        let lock = lock.filter(|row| !row.holders.is_empty() || row.waiting > 0 || row.split);
         let semaphore = self.semaphore;
-        let semaphore = semaphore.filter(|one| one.taken() > 0 || one.waiting > 0);
+        let is_used = |slot: &Inspection| slot.state != LockState::Free;
+        let semaphore = semaphore.filter(|one| one.waiting > 0 || one.slots.iter().any(is_used));
         let semaphore = semaphore.map(|one| semaphore_row(one, self));
         let latch = self.latch.map(|one| latch_row(one, self));
         lock.into_iter().chain(semaphore).chain(latch).collect()
@@ -63,14 +64,10 @@ fn lock_row(lock: &Inspection, name: &str, at_ms: u64) -> LockRow {
             Some(_) => RowKind::Plain,
             None => RowKind::Lock,
         },
-        held: lock.held,
+        state: lock.state,
         kept: lock.kept,
-        split: votes.contains(&NodeMark::Other),
-        holders: lock
-            .holders
-            .iter()
-            .map(|one| holder(one, None, at_ms))
-            .collect(),
+        split: lock.is_split(),
+        holders: holders(lock).map(|one| holder(one, None, at_ms)).collect(),
         holder_count: lock.holder_count,
         waiting: lock.waiting,
         queue: lock.queue.iter().map(|one| waiter(one, at_ms)).collect(),
@@ -83,18 +80,30 @@ fn lock_row(lock: &Inspection, name: &str, at_ms: u64) -> LockRow {
     }
 }
 
+/// The holders; if the state is unknown, those that single nodes have.
+fn holders(lock: &Inspection) -> impl Iterator<Item = &HolderInspection> {
+    let is_unknown = lock.state == LockState::Unknown;
+    let reported = lock.reported.iter().filter(move |_| is_unknown);
+    let reported = reported.map(|one| &one.holder);
+    lock.holders.iter().chain(reported)
+}
+
 fn semaphore_row(seen: &SemaphoreInspection, named: &SeenName<'_>) -> LockRow {
     let at_ms = named.at_ms;
-    let slots = (0_u32..).zip(&seen.slots).filter(|(_, slot)| slot.held);
+    let slots = (0_u32..).zip(&seen.slots);
     let holders = slots.flat_map(|(number, slot)| {
-        let held = slot.holders.first();
+        let held = holders(slot).next();
         held.map(|one| holder(one, Some(number), at_ms))
     });
     LockRow {
         name: named.name.to_owned(),
         part: RowPart::Semaphore,
         kind: RowKind::Semaphore,
-        held: seen.taken() > 0,
+        state: match (seen.unknown(), seen.taken()) {
+            (0, 0) => LockState::Free,
+            (0, _) => LockState::Held,
+            _ => LockState::Unknown,
+        },
         kept: false,
         split: false,
         holders: holders.collect(),
@@ -116,7 +125,11 @@ fn latch_row(seen: &LatchInspection, named: &SeenName<'_>) -> LockRow {
         name: named.name.to_owned(),
         part: RowPart::Latch,
         kind: RowKind::Latch,
-        held: seen.arrived > 0,
+        state: match (seen.quorum, seen.arrived) {
+            (false, _) => LockState::Unknown,
+            (true, 0) => LockState::Free,
+            (true, _) => LockState::Held,
+        },
         kept: false,
         split: false,
         holders: Vec::new(),
@@ -171,9 +184,8 @@ fn mark(node: &NodeInspection, lock: &Inspection) -> NodeMark {
     }
     match &view.holder {
         None => NodeMark::Free,
-        // Readers have no common id: each node names one of them.
-        Some(_) if lock.kind == Some(HolderKind::Shared) => NodeMark::Held,
-        Some(holder) if lock.held && holder.id == lock.holder_id => NodeMark::Held,
+        Some(_) if lock.state == LockState::Unknown => NodeMark::Reported,
+        Some(_) if lock.has_holder(node) => NodeMark::Held,
         Some(_) => NodeMark::Other,
     }
 }

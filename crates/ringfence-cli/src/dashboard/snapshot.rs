@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ringfence::LockState;
 use serde::Serialize;
 
 use super::cards::{CardState, NodeCard};
-use super::rows::{LockRow, RowKey, RowKind};
+use super::rows::{LockRow, NodeMark, RowKey, RowKind};
 
 /// Without an answer for longer than this, what is shown is old.
 pub(super) const FRESH_MS: u64 = 5_000;
@@ -46,6 +47,8 @@ pub(super) struct ClusterCounts {
     pub(super) waiting: u64,
     /// Locks on which nodes disagree.
     pub(super) split: u64,
+    /// Locks, semaphores and latches of which it is unknown whether they are held.
+    pub(super) unknown: u64,
     pub(super) nodes: u64,
     pub(super) voting: u64,
 }
@@ -70,13 +73,15 @@ impl ClusterSnapshot {
         let held = rows.clone().map(|row| match row.kind {
             RowKind::Latch => 0,
             RowKind::Semaphore => row.holder_count,
-            _ => u64::from(row.held && !row.kept),
+            _ => u64::from(row.state == LockState::Held && !row.kept),
         });
+        let unknown = rows.clone().filter(|row| row.state == LockState::Unknown);
         ClusterCounts {
             names: self.rows.len() as u64,
             held: held.sum(),
             waiting: rows.clone().map(|row| row.waiting).sum(),
-            split: rows.filter(|row| row.split).count() as u64,
+            split: rows.clone().filter(|row| row.split).count() as u64,
+            unknown: unknown.count() as u64,
             nodes: self.nodes.len() as u64,
             voting: self.in_state(CardState::Votes),
         }
@@ -100,10 +105,11 @@ impl ClusterSnapshot {
             _ if !self.has_quorum() => Health::Bad,
             ClusterCounts {
                 split,
+                unknown,
                 nodes,
                 voting,
                 ..
-            } if split > 0 || voting < nodes => Health::Warning,
+            } if split > 0 || unknown > 0 || voting < nodes => Health::Warning,
             _ => Health::Good,
         }
     }
@@ -125,7 +131,7 @@ impl ClusterSnapshot {
                 capital(&self.silent())
             ),
         };
-        if self.list.ended_ms.is_none() {
+        if self.list.ended_ms.is_none() && self.rows.is_empty() {
             return nodes;
         }
         let held = many(counts.held, "lock");
@@ -135,7 +141,26 @@ impl ClusterSnapshot {
             1 => " On 1 lock the nodes disagree.".to_owned(),
             split => format!(" On {split} locks the nodes disagree."),
         };
-        format!("{nodes} {held} held, {waiting}.{split}")
+        let unknown = match counts.unknown {
+            0 => String::new(),
+            1 => " Of 1 lock it is unknown whether it is held.".to_owned(),
+            unknown => format!(" Of {unknown} locks it is unknown whether they are held."),
+        };
+        // Without a majority, what is not in the list is not known to be free.
+        match self.has_quorum() {
+            true => format!("{nodes} {held} held, {waiting}.{split}{unknown}"),
+            false => format!("{nodes}{split}{unknown}"),
+        }
+    }
+
+    /// What each node says of a lock of which nothing is known.
+    pub(super) fn marks(&self) -> Vec<NodeMark> {
+        let marks = self.nodes.iter().map(|node| match node.state {
+            CardState::Votes => NodeMark::Free,
+            CardState::Down => NodeMark::Down,
+            _ => NodeMark::Mute,
+        });
+        marks.collect()
     }
 
     /// What is wrong with the nodes that do not vote.
@@ -246,13 +271,12 @@ mod tests {
             (
                 &[Votes, Down, Down],
                 Health::Bad,
-                "No quorum: 1 of 3 nodes vote, so no lock can be taken. 2 are down. 0 locks held, \
-                 0 waiters.",
+                "No quorum: 1 of 3 nodes vote, so no lock can be taken. 2 are down.",
             ),
             (
                 &[Mute],
                 Health::Bad,
-                "The node does not vote: no lock can be taken. 0 locks held, 0 waiters.",
+                "The node does not vote: no lock can be taken.",
             ),
             (&[], Health::Unknown, "Asking the nodes."),
         ] {
@@ -271,14 +295,17 @@ mod tests {
         ];
         rows[0].waiting = 2;
         rows[1].kept = true;
-        (rows[2].held, rows[2].split, rows[2].waiting) = (false, true, 1);
+        (rows[2].state, rows[2].split, rows[2].waiting) = (LockState::Free, true, 1);
+        let marks = rows[0].votes.clone();
+        rows.push(held("d", "x", 9, 1).unknown(marks));
         seen.rows = rows
             .into_iter()
             .map(|row| (row.key(), Arc::new(row)))
             .collect();
         assert_eq!(
             seen.headline(),
-            "The node votes. 1 lock held, 3 waiters. On 1 lock the nodes disagree."
+            "The node votes. 1 lock held, 3 waiters. On 1 lock the nodes disagree. Of 1 lock it is \
+             unknown whether it is held."
         );
         assert_eq!(seen.health(), Health::Warning);
     }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
+use ringfence::LockState;
 use serde::Serialize;
 
 use super::rows::{LockRow, RowPart};
@@ -213,16 +214,17 @@ fn states(row: &LockRow) -> Vec<(TrackKey, SeenState)> {
         fence: holder.fence,
     };
     match (row.part, row.holders.as_slice()) {
+        _ if row.state == LockState::Unknown => Vec::new(),
         (RowPart::Latch, _) => Vec::new(),
         (RowPart::Semaphore, holders) => {
             let slots = holders.iter();
             slots.map(|one| (key(one.slot), of_holder(one))).collect()
         }
         (RowPart::Lock, []) => {
-            let word = match (row.held, row.split) {
-                (true, _) => Some("another client"),
-                (false, true) => Some("no majority"),
-                (false, false) => None,
+            let word = match (row.state, row.split) {
+                (LockState::Held, _) => Some("another client"),
+                (_, true) => Some("no majority"),
+                (_, false) => None,
             };
             let state = SeenState {
                 holder: word.map(str::to_owned),

@@ -67,7 +67,7 @@ fn the_second_leads_only_after_the_first(scene: &Scene) {
     assert_eq!(second.finish().code(), 128 + 15);
     assert!(!next.is_alive());
     wait_until("the leader to resign", PATIENCE, || {
-        status(scene)["held"] == false
+        status(scene)["state"] == "free"
     });
 }
 

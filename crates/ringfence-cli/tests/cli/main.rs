@@ -6,6 +6,7 @@
 #![allow(missing_docs)]
 
 mod breaking;
+mod cells;
 mod config;
 mod dashboard;
 mod diagnosis;
@@ -37,6 +38,7 @@ mod shared;
 mod signals;
 mod terminal;
 mod tokens;
+mod unknown;
 mod usage;
 mod watch;
 mod watchdog;

@@ -53,7 +53,7 @@ fn as_many_run_at_once_as_there_are_permits() {
     assert_eq!(status["taken"], 1, "{status}");
     assert_eq!(status["waiting"], 0, "{status}");
     let slots = status["slots"].as_array().unwrap();
-    let held = slots.iter().find(|slot| slot["held"] == true).unwrap();
+    let held = slots.iter().find(|slot| slot["state"] == "held").unwrap();
     assert_eq!(held["slot"].to_string(), scene.line("b"));
     assert!(held["fence"].as_u64().is_some(), "{status}");
     assert!(

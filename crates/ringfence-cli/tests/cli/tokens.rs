@@ -87,7 +87,7 @@ fn status_shows_who_holds_a_lock_and_changes_nothing() {
     );
     let held = ringfence(&scene, &["--json", "status", "x"]);
     let value: Value = serde_json::from_str(held.stdout()).expect("JSON");
-    assert_eq!(value["held"], true);
+    assert_eq!(value["state"], "held");
     assert_eq!(value["label"], "al\u{1b}ice");
     assert!(value["fence"].as_u64().is_some());
     assert!(

@@ -1,10 +1,11 @@
 //! `ringfence watch`: a line whenever a lock changes hands.
 
+use ringfence_testkit::wait_until;
 use rustix::process::Signal;
 use serde_json::Value;
 
 use super::person::Person;
-use super::scene::{Finished, Running, Scene};
+use super::scene::{Finished, PATIENCE, Running, Scene};
 
 #[test]
 fn a_line_says_who_holds_the_lock_and_each_change() {
@@ -73,4 +74,37 @@ fn ctrl_c_ends_it_without_a_message() {
     person.types("\x03");
     person.sees("prompt> ");
     person.sees_code(130);
+}
+
+/// An attempt that fails raises the fence of the name. Its holder keeps its own.
+#[test]
+fn a_fence_that_failed_attempts_raise_is_no_hand_over() {
+    let (server, scene) = Scene::served();
+    let taken = Finished::of(scene.ringfence(&["acquire", "x", "--ttl", "10m"]));
+    let token = taken.stdout().trim().to_owned();
+    let watch = Running::start(scene.ringfence(&["watch", "x"]));
+    watch.wait_for_output("held by");
+    let record = "ringfence:{x}:record:x";
+    let text = server.command(&["GET", record]);
+    let mut fields: Vec<&str> = text.trim().splitn(3, ':').collect();
+    let fence: u64 = fields[1].parse().expect("a fence");
+    let raised = (fence + 4_000_000).to_string();
+    fields[1] = &raised;
+    server.command(&["SET", record, &fields.join(":"), "KEEPTTL"]);
+    // Until it has looked again.
+    let looks = || {
+        let stats = server.command(&["INFO", "commandstats"]);
+        let lines = stats
+            .lines()
+            .filter(|line| line.starts_with("cmdstat_eval"));
+        let calls = lines.filter_map(|line| line.split(['=', ',']).nth(1)?.parse::<u64>().ok());
+        calls.sum::<u64>()
+    };
+    let before = looks();
+    wait_until("more looks", PATIENCE, || looks() > before + 30);
+    let released = Finished::of(scene.ringfence(&["release", "x", "--token", &token]));
+    assert_eq!(released.code(), 0, "{}", released.stderr());
+    watch.wait_for_output("is gone");
+    let said = watch.stdout();
+    assert!(!said.contains("rose") && !said.contains("hands"), "{said}");
 }

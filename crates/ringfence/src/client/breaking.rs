@@ -5,14 +5,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::{Answer, Ballot, Break, Claim, Mode, View};
+use crate::message::{Answer, Ballot, Break, Claim, Mode, Reply, View};
 use crate::name::{Name, NameError};
+use crate::node::CallError;
 use crate::protocol::{BreakNext, Vote, inspect};
 use crate::runtime::breaking::break_claims;
 use crate::runtime::gather::all;
 
 use super::Locks;
 use super::error::ConfigError;
+use super::inspection::LockState;
 use super::votes::Votes;
 
 /// How long a node may take to answer.
@@ -229,12 +231,7 @@ impl BreakRequest {
         let mut what = self.what.clone();
         if !self.seen {
             let claim = what.slot.map_or(0, |slot| slot as usize + 1);
-            let holders = self.look(&claims, claim).await;
-            if holders.is_empty() {
-                return Err(BreakError::Free {
-                    name: name.to_string(),
-                });
-            }
+            let holders = self.look(&name, &claims, claim).await?;
             let ballots = holders.iter().filter_map(|view| view.ballot);
             what.up_to = ballots.max().unwrap_or_default();
             what.foreign = holders.iter().any(|view| view.ballot.is_none());
@@ -278,18 +275,42 @@ impl BreakRequest {
         Ok(names.map(exclusive).collect())
     }
 
-    /// What the nodes say that have a holder of the claim at position `claim`.
-    async fn look(&self, claims: &Arc<[Claim]>, claim: usize) -> Vec<View> {
+    /// What the nodes say that have a holder of the claim at position `claim`, if there is one.
+    async fn look(
+        &self,
+        name: &Name,
+        claims: &Arc<[Claim]>,
+        claim: usize,
+    ) -> Result<Vec<View>, BreakError> {
         let sender = &self.locks.runtime().sender;
         let request = Arc::new(inspect(Arc::clone(claims)));
         let until = sender.clock.now() + PATIENCE;
         let answers = sender.ask_all(&request, until, all).await;
+        let failed = answers.iter().filter(|answer| answer.is_err()).count();
+        let votes: Vec<Vote> = answers.iter().map(said).collect();
         let views = answers.into_iter().flatten();
         let views = views.filter_map(|reply| match reply.answer {
             Answer::Views(views) => views.into_iter().nth(claim),
             _ => None,
         });
-        views.filter(|view| view.holder.is_some()).collect()
+        let holders: Vec<View> = views.filter(|view| view.holder.is_some()).collect();
+        let name = name.to_string();
+        match LockState::of(0, failed, votes.len()) {
+            _ if !holders.is_empty() => Ok(holders),
+            LockState::Free => Err(BreakError::Free { name }),
+            // A holder may be on the nodes that do not answer.
+            LockState::Held | LockState::Unknown => Err(BreakError::NoQuorum {
+                name,
+                votes: Votes::worded("has no holder", &self.locks.shared.names, votes),
+            }),
+        }
+    }
+}
+
+fn said(answer: &Result<Reply, CallError>) -> Vote {
+    match answer {
+        Ok(_) => Vote::Granted,
+        Err(error) => Vote::Failed(error.clone()),
     }
 }
 

@@ -41,7 +41,7 @@ pub struct Builder {
     pub(super) prefix: String,
     pub(super) label: Option<String>,
     look_only: bool,
-    never_joins: bool,
+    pub(super) never_joins: bool,
     pub(super) replica_clocks: bool,
     pub(super) clock: Clock,
     entropy: Entropy,

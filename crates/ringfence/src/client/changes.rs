@@ -62,7 +62,7 @@ impl Locks {
     /// let changed = locks.changed_names();
     /// loop {
     ///     for name in changed.next().await {
-    ///         println!("{name:?}: {}", locks.inspect(&name).await?.held);
+    ///         println!("{name:?}: {}", locks.inspect(&name).await?.state);
     ///     }
     /// }
     /// # }

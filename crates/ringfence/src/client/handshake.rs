@@ -37,7 +37,10 @@ pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
             .await;
         let answers = refuse_unsafe(&shared.names, answers);
         duplicate_nodes::refuse_repeated(&shared.names, &answers)?;
+        let looks = shared.settings.never_joins;
         match check_fit(&shared.names, &answers) {
+            // A client that takes no locks shows which nodes are not fit.
+            Err(_) if looks => {}
             Err(Unfit { votes, may_pass })
                 if !may_pass || runtime.sender.clock.now() >= began + SECOND_CHANCE =>
             {
@@ -54,6 +57,9 @@ pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
             let rest = hear_rest(Arc::downgrade(runtime), rest, asked);
             tokio::spawn(own_task(rest));
             duplicate_nodes::refuse_repeated(&shared.names, &joined)?;
+            if looks {
+                return Ok(());
+            }
             let fit = check_fit(&shared.names, &joined);
             return fit.map_err(|unfit| ConnectError::Misconfigured { votes: unfit.votes });
         }
@@ -73,6 +79,13 @@ pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
         "connected without a majority of the nodes, so no lock can be taken until one answers: {votes}"
     );
     runtime.sender.observation.told_all_gone();
+    // A client that writes nothing can ask single nodes, by what they say of their group.
+    if shared.settings.never_joins && answers.iter().any(Result::is_ok) {
+        let group = shared.settings.wishes.adopt(&answers);
+        let (_, rest, asked) = join(runtime, group).await;
+        let rest = hear_rest(Arc::downgrade(runtime), rest, asked);
+        tokio::spawn(own_task(rest));
+    }
     // No majority yet, so the group's values are not known: they are learnt as soon as one answers.
     let joining = join_later(Arc::downgrade(runtime), shared.settings.wishes);
     tokio::spawn(own_task(joining));

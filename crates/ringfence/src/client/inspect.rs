@@ -9,7 +9,7 @@ use crate::message::{Answer, Claim, Mode, Reply, View};
 use crate::name::Name;
 use crate::node::{CallError, Tier, Trouble, TroubleKind};
 use crate::observation::Stats;
-use crate::protocol::{Discount, duplicates, inspect};
+use crate::protocol::{Discount, Vote, duplicates, inspect};
 use crate::runtime::gather::all;
 use crate::runtime::waiting::WaitingRoom;
 
@@ -17,6 +17,7 @@ use super::error::InspectError;
 use super::inspection::{
     Inspection, NameInspection, NodeInspection, NodeStatus, SemaphoreInspection,
 };
+use super::votes::Votes;
 use super::{ConfigError, Locks, PERMITS_MAX};
 
 /// How long a node may take to answer an inspection.
@@ -39,13 +40,16 @@ impl Locks {
     /// # }
     /// ```
     ///
+    /// Without a majority of votes the state is [unknown](crate::LockState::Unknown), and what single
+    /// nodes have is in [`reported`](Inspection::reported).
+    ///
     /// # Errors
-    /// If no majority of the nodes answers, or if the name is not allowed.
+    /// If the name is not allowed, or if the client cannot be used.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Inspection, InspectError> {
         let inspecting = async {
             self.check_runtime()?;
             let claims = self.claims([name]).map_err(ConfigError::from)?;
-            self.inspect_claims(claims).await
+            Ok(self.inspect_claims(claims).await)
         };
         self.own(inspecting).await
     }
@@ -66,8 +70,11 @@ impl Locks {
     /// # }
     /// ```
     ///
+    /// Without a majority of votes the state is [unknown](crate::LockState::Unknown), and what single
+    /// nodes have is in [`reported`](Inspection::reported).
+    ///
     /// # Errors
-    /// If no majority of the nodes answers, or if the name is not allowed.
+    /// If the name is not allowed, or if the client cannot be used.
     pub async fn inspect_all(&self, name: impl AsRef<str>) -> Result<NameInspection, InspectError> {
         self.own(self.inspect_all_here(name.as_ref())).await
     }
@@ -79,10 +86,10 @@ impl Locks {
         let shown = || name.to_string();
         let parts = [name.clone(), name.admission(), name.latch()];
         let look = self.look_at(claims_of(parts)).await;
-        let admission = look.of_claim(1, shown())?;
-        let latch = majority::latch(&look.of_claim(2, shown())?);
-        let lock = look.of_claim(0, shown())?;
-        let slots = self.slots_of(name).await?;
+        let admission = look.of_claim(1, shown());
+        let latch = majority::latch(&look.of_claim(2, shown()));
+        let lock = look.of_claim(0, shown());
+        let slots = self.slots_of(name).await;
         Ok(NameInspection {
             name: shown(),
             semaphore: majority::semaphore(shown(), &admission, slots),
@@ -93,18 +100,16 @@ impl Locks {
 
     /// All slots that a semaphore `name` can have. Nodes forget the number of its permits after a
     /// while, even if some are held.
-    async fn slots_of(&self, name: &Name) -> Result<Vec<Inspection>, InspectError> {
+    async fn slots_of(&self, name: &Name) -> Vec<Inspection> {
         let mut slots = Vec::new();
         for first in (0..PERMITS_MAX).step_by(SLOTS_AT_ONCE as usize) {
             let numbers = first..(first + SLOTS_AT_ONCE).min(PERMITS_MAX);
             let count = numbers.len();
             let claims = claims_of(numbers.map(|slot| name.slot(slot)));
             let look = self.look_at(claims).await;
-            for slot in 0..count {
-                slots.push(look.of_claim(slot, name.to_string())?);
-            }
+            slots.extend((0..count).map(|slot| look.of_claim(slot, name.to_string())));
         }
-        Ok(slots)
+        slots
     }
 
     /// The holders of the slots of the semaphore `name`. The first of `claims` is its admission
@@ -118,23 +123,18 @@ impl Locks {
         let slots = 1..claims.len();
         let look = self.look_at(claims).await;
         let shown = || name.escape_debug().to_string();
-        let admission = look.of_claim(0, shown())?;
+        let admission = look.of_claim(0, shown());
         Ok(SemaphoreInspection {
             name: name.to_owned(),
             permits: slots.len() as u64,
             waiting: admission.waiting,
             queue: admission.queue,
-            slots: slots
-                .map(|claim| look.of_claim(claim, shown()))
-                .collect::<Result<_, _>>()?,
+            slots: slots.map(|claim| look.of_claim(claim, shown())).collect(),
         })
     }
 
     /// The holder of the first of `claims`, as a majority of the nodes sees it.
-    pub(super) async fn inspect_claims(
-        &self,
-        claims: Arc<[Claim]>,
-    ) -> Result<Inspection, InspectError> {
+    pub(super) async fn inspect_claims(&self, claims: Arc<[Claim]>) -> Inspection {
         let name = claims[0].name.to_string();
         self.look_at(claims).await.of_claim(0, name)
     }
@@ -283,7 +283,7 @@ struct NodeAnswer {
 
 impl NodeAnswers<'_> {
     /// A majority's view of the claim at position `claim`, which people know as `name`.
-    pub(super) fn of_claim(&self, claim: usize, name: String) -> Result<Inspection, InspectError> {
+    pub(super) fn of_claim(&self, claim: usize, name: String) -> Inspection {
         let nodes = self.names.iter().zip(&self.tiers).zip(&self.answers);
         let nodes = nodes.map(|((node, tier), answer)| {
             let known = answer.as_ref().ok();
@@ -298,10 +298,29 @@ impl NodeAnswers<'_> {
                     .map_err(Clone::clone),
             }
         });
-        let mut seen = majority::view(name, self.names, nodes.collect())?;
+        let mut seen = majority::view(name, nodes.collect());
         for waiter in &mut seen.queue {
             waiter.own = self.room.owns(&waiter.id);
         }
-        Ok(seen)
+        seen
+    }
+
+    /// How many nodes answered.
+    pub(super) fn answered(&self) -> usize {
+        self.answers.iter().filter(|answer| answer.is_ok()).count()
+    }
+
+    /// Whether the node refused to show the claims, as it does if its user may not read one of them.
+    pub(super) fn refused(&self, node: usize) -> bool {
+        matches!(self.answers[node], Err(CallError::Refused(_)))
+    }
+
+    /// Which nodes answered, and why the others did not.
+    pub(super) fn votes(&self) -> Votes {
+        let votes = self.answers.iter().map(|answer| match answer {
+            Ok(_) => Vote::Granted,
+            Err(error) => Vote::Failed(error.clone()),
+        });
+        Votes::worded("answers", self.names, votes)
     }
 }

@@ -7,7 +7,42 @@ use std::time::Duration;
 
 use crate::message::View;
 use crate::node::{CallError, Facts, Tier};
-use crate::protocol::Discount;
+use crate::protocol::{Discount, quorum};
+
+/// What is known of a lock. Nodes that are down, in quarantine or misconfigured may have a holder
+/// that the others do not have, so without enough votes it is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LockState {
+    /// A majority of the nodes has one and the same holder.
+    Held,
+    /// No client can have a majority of the nodes, whatever the nodes have that do not vote.
+    Free,
+    /// Neither is known.
+    Unknown,
+}
+
+impl LockState {
+    /// The state if `most` nodes that vote have one and the same holder, and no other holder has
+    /// more of them, and `silent` of all `nodes` do not vote.
+    pub(super) fn of(most: usize, silent: usize, nodes: usize) -> Self {
+        let quorum = quorum(nodes);
+        match most {
+            most if most >= quorum => Self::Held,
+            most if most + silent < quorum => Self::Free,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for LockState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Held => "held",
+            Self::Free => "free",
+            Self::Unknown => "unknown",
+        })
+    }
+}
 
 use super::error::ConfigError;
 use super::votes::Votes;
@@ -29,22 +64,32 @@ pub struct NameInspection {
 }
 
 impl NameInspection {
-    /// Whether a client holds the lock or all permits of the semaphore.
-    pub fn is_taken(&self) -> bool {
-        let full = |semaphore: &SemaphoreInspection| semaphore.taken() >= semaphore.permits;
-        self.lock.held || self.semaphore.as_ref().is_some_and(full)
+    /// The state of the lock and of the semaphore together: *held* if a client holds the lock or if
+    /// all permits are held, *free* if neither is so.
+    pub fn state(&self) -> LockState {
+        let semaphore = self.semaphore.as_ref();
+        let semaphore = semaphore.map_or(LockState::Free, SemaphoreInspection::state);
+        match (self.lock.state, semaphore) {
+            (LockState::Held, _) | (_, LockState::Held) => LockState::Held,
+            (LockState::Free, LockState::Free) => LockState::Free,
+            _ => LockState::Unknown,
+        }
     }
 }
 
-/// A majority's view of one lock.
+/// A majority's view of one lock. Unless it is [held](LockState::Held), nothing is said of a holder
+/// but in [`reported`](Self::reported).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Inspection {
     /// The lock.
     pub name: String,
-    /// Whether a majority of the nodes has one and the same holder.
-    pub held: bool,
-    /// How it is held; `None` if it is free.
+    /// Whether it is held.
+    pub state: LockState,
+    /// The holders that nodes have, whether or not a majority agrees: the one that most nodes have
+    /// first.
+    pub reported: Vec<ReportedHolder>,
+    /// How it is held; `None` unless it is.
     pub kind: Option<HolderKind>,
     /// The holder's label, if it has one. Another library's client has none.
     pub label: Option<String>,
@@ -63,7 +108,7 @@ pub struct Inspection {
     pub holders: Vec<HolderInspection>,
     /// How many holders there are.
     pub holder_count: u64,
-    /// How many wait in the queue, as a majority sees it.
+    /// How many wait in the queue, as a majority sees it. If no majority answers: as any node does.
     pub waiting: u64,
     /// The first of those that wait, in order. At most 8 are listed.
     pub queue: Vec<WaiterInspection>,
@@ -72,16 +117,54 @@ pub struct Inspection {
 }
 
 impl Inspection {
+    /// Whether a client holds it. Otherwise it is free, or its state is unknown.
+    pub fn is_held(&self) -> bool {
+        self.state == LockState::Held
+    }
+
     /// How many nodes answered and may vote.
     pub fn voting(&self) -> usize {
-        let votes = |node: &&NodeInspection| node.view.is_ok() && node.discount.is_none();
-        self.nodes.iter().filter(votes).count()
+        self.nodes.iter().filter(|node| node.votes()).count()
     }
 
     /// Whether a majority of the nodes may vote. Without it no client can take the lock.
     pub fn has_quorum(&self) -> bool {
-        self.voting() >= crate::protocol::quorum(self.nodes.len())
+        self.voting() >= quorum(self.nodes.len())
     }
+
+    /// Whether `node` votes and has the holder that a majority has.
+    pub fn has_holder(&self, node: &NodeInspection) -> bool {
+        let holder = node
+            .view
+            .as_ref()
+            .ok()
+            .and_then(|view| view.holder.as_ref());
+        let is_same = holder.is_some_and(|holder| {
+            // Readers have no common id: each node names one of them.
+            self.kind == Some(HolderKind::Shared) || holder.id == self.holder_id
+        });
+        self.is_held() && node.votes() && is_same
+    }
+
+    /// Whether the state is known, and a node that votes has a holder which the majority does not
+    /// have: what a failed release or a crashed attempt left there.
+    pub fn is_split(&self) -> bool {
+        let has_other = |node: &NodeInspection| {
+            let is_free = node.view.as_ref().is_ok_and(|view| view.holder.is_none());
+            node.votes() && !is_free && !self.has_holder(node)
+        };
+        self.state != LockState::Unknown && self.nodes.iter().any(has_other)
+    }
+}
+
+/// A holder that nodes have of a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReportedHolder {
+    /// What these nodes say of it.
+    pub holder: HolderInspection,
+    /// How many nodes have it whose votes count. Zero if only nodes have it whose votes do not.
+    pub nodes: usize,
 }
 
 /// How a lock is held.
@@ -147,7 +230,26 @@ pub struct SemaphoreInspection {
 impl SemaphoreInspection {
     /// How many permits are held.
     pub fn taken(&self) -> u64 {
-        self.slots.iter().filter(|slot| slot.held).count() as u64
+        self.in_state(LockState::Held)
+    }
+
+    /// Of how many permits it is unknown whether they are held.
+    pub fn unknown(&self) -> u64 {
+        self.in_state(LockState::Unknown)
+    }
+
+    /// Whether all permits are held.
+    pub fn state(&self) -> LockState {
+        match (self.taken(), self.unknown()) {
+            (taken, _) if taken >= self.permits => LockState::Held,
+            (taken, unknown) if taken + unknown < self.permits => LockState::Free,
+            _ => LockState::Unknown,
+        }
+    }
+
+    fn in_state(&self, state: LockState) -> u64 {
+        let slots = self.slots.iter().filter(|slot| slot.state == state);
+        slots.count() as u64
     }
 }
 
@@ -157,6 +259,9 @@ impl SemaphoreInspection {
 pub struct LatchInspection {
     /// The latch.
     pub name: String,
+    /// Whether a majority of the nodes votes. Otherwise this is what single nodes have, and more
+    /// parties may have arrived.
+    pub quorum: bool,
     /// How many parties have arrived. How many it needs is known only to its clients.
     pub arrived: u64,
     /// The parties that have arrived, sorted, if they are at most 64.
@@ -181,6 +286,13 @@ pub struct NodeInspection {
     pub discount: Option<Discount>,
     /// The node's clock when it answered, in microseconds.
     pub(super) clock_us: Option<u64>,
+}
+
+impl NodeInspection {
+    /// Whether it answered and its vote counts.
+    pub fn votes(&self) -> bool {
+        self.view.is_ok() && self.discount.is_none()
+    }
 }
 
 /// The state of one node.

@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::message::BreakNote;
 use crate::name::Name;
 use crate::node::CallError;
+use crate::protocol::{Discount, quorum};
 use crate::time::Timestamp;
 
 use super::Locks;
@@ -54,8 +55,8 @@ pub struct ListStep {
     pub locks: Vec<ListedLock>,
     /// Names that were found but could not be inspected.
     pub unreadable: Vec<UnreadableName>,
-    /// Whether the round is over: every node that answers was searched completely. A lock that was
-    /// not in any step of the round is free.
+    /// Whether the round is over: every node that answers was searched completely. If a majority
+    /// [votes](Self::has_quorum), a lock that was not in any step of the round is free.
     pub complete: bool,
     /// How long ago the round began.
     pub round_age: Duration,
@@ -115,6 +116,35 @@ pub struct NodeSearch {
     pub done: bool,
     /// Why it was not searched completely in this round.
     pub error: Option<CallError>,
+    /// Why it does not vote although it answers: a quarantine, or a clock that jumped.
+    pub discount: Option<Discount>,
+}
+
+impl ListStep {
+    /// Whether a majority of the nodes answers and votes. Otherwise the list shows what single nodes
+    /// have, and locks that no client can see may be missing.
+    pub fn has_quorum(&self) -> bool {
+        has_quorum(&self.nodes)
+    }
+}
+
+impl LockList {
+    /// As [`ListStep::has_quorum`].
+    pub fn has_quorum(&self) -> bool {
+        has_quorum(&self.nodes)
+    }
+}
+
+impl NodeSearch {
+    /// Whether it answers and its vote counts.
+    pub fn votes(&self) -> bool {
+        self.error.is_none() && self.discount.is_none()
+    }
+}
+
+fn has_quorum(nodes: &[NodeSearch]) -> bool {
+    let voting = nodes.iter().filter(|node| node.votes()).count();
+    voting >= quorum(nodes.len())
 }
 
 /// A hold that an operator broke, as the nodes remember it.
@@ -173,7 +203,9 @@ impl Locks {
         let mut search = GroupSearch::new(self.clone(), true);
         let mut breaks: BTreeMap<(Name, u64, String), ListedBreak> = BTreeMap::new();
         loop {
-            for found in search.next_portions().await? {
+            let found = search.next_portions().await?;
+            search.check_quorum()?;
+            for found in found {
                 for (key, note) in found.portion.breaks {
                     let Some(name) = self.name_of_user(&key) else {
                         continue;
@@ -235,7 +267,7 @@ impl Listing {
     /// Searches the next portion of every node, and inspects the names that were found there.
     ///
     /// # Errors
-    /// If no majority of the nodes answers. The next step begins a new round.
+    /// If no node answers. The next step begins a new round.
     pub async fn step(&mut self) -> Result<ListStep, ListError> {
         let locks = self.search.locks().clone();
         locks.own(self.step_here()).await
@@ -248,7 +280,11 @@ impl Listing {
             self.unread.clear();
         }
         let read = match self.find().await {
-            Ok(parts) => self.search.locks().read(parts, self.remnants).await,
+            Ok(parts) => {
+                let searched = self.search.searched();
+                let locks = self.search.locks();
+                locks.read(parts, &searched, self.remnants).await
+            }
             Err(error) => Err(error),
         };
         let (locks, unreadable) = match read {
@@ -270,7 +306,7 @@ impl Listing {
     /// Searches until the round is over.
     ///
     /// # Errors
-    /// If no majority of the nodes answers.
+    /// If no node answers.
     pub async fn collect(mut self) -> Result<LockList, ListError> {
         let (mut locks, mut unreadable) = (BTreeMap::new(), BTreeMap::new());
         loop {

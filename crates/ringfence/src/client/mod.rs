@@ -54,8 +54,8 @@ pub use held::{Held, HeldExt, HeldFuture};
 pub use hold_work::WorkDone;
 pub use init::Initialised;
 pub use inspection::{
-    HolderInspection, HolderKind, Inspection, LatchInspection, NameInspection, NodeInspection,
-    NodeStatus, SemaphoreInspection, WaiterInspection,
+    HolderInspection, HolderKind, Inspection, LatchInspection, LockState, NameInspection,
+    NodeInspection, NodeStatus, ReportedHolder, SemaphoreInspection, WaiterInspection,
 };
 pub use latch::{Arrival, Latch, LatchError, PARTIES_MAX};
 pub use listing::{

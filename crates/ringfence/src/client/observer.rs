@@ -12,7 +12,7 @@ use futures_core::Stream;
 use crate::environment::{OwnerProcess, ProcessBound};
 use crate::message::{Answer, Ballot, Claim, Reply, Request};
 use crate::node::CallError;
-use crate::protocol::{Vote, duplicates, inspect, quorum};
+use crate::protocol::{Vote, duplicates, inspect};
 use crate::runtime::ClientRuntime;
 use crate::runtime::gather::PartialAnswers;
 use crate::time::Timestamp;
@@ -20,6 +20,7 @@ use crate::time::Timestamp;
 use super::election::Leader;
 use super::error::InspectError;
 use super::inspect::server;
+use super::inspection::LockState;
 use super::votes::Votes;
 
 /// How long a node may take to answer who leads.
@@ -275,16 +276,17 @@ impl Watch {
                 _ => unknown += 1,
             }
         }
-        let quorum = quorum(self.runtime.sender.nodes.len());
         let votes = |one: &Leader| {
             let same = seated
                 .iter()
                 .filter(|other| (&other.id, other.term) == (&one.id, one.term));
             same.count()
         };
-        match seated.iter().max_by_key(|one| votes(one)) {
-            Some(leader) if votes(leader) >= quorum => Sight::Leads(leader.clone()),
-            most if most.map_or(0, votes) + unknown < quorum => Sight::Vacant,
+        let most = seated.iter().max_by_key(|one| votes(one));
+        let nodes = self.runtime.sender.nodes.len();
+        match (LockState::of(most.map_or(0, votes), unknown, nodes), most) {
+            (LockState::Held, Some(leader)) => Sight::Leads(leader.clone()),
+            (LockState::Free, _) => Sight::Vacant,
             _ => Sight::Undecided,
         }
     }

@@ -14,7 +14,7 @@ use crate::token::Token;
 
 use super::error::{ConfigError, ExtendError, ReleaseError};
 use super::guard::{Guard, release_result};
-use super::inspection::HolderInspection;
+use super::inspection::{HolderInspection, LockState};
 use super::lock::Lock;
 use super::{Locks, PERMITS_MAX};
 
@@ -289,7 +289,9 @@ impl Locks {
             return Ok(None);
         }
         let seen = self.inspect_claims(Arc::clone(&id.claims)).await;
-        let seen = seen.map_err(|_| ReleaseError::Unconfirmed)?;
+        if seen.state == LockState::Unknown {
+            return Err(ReleaseError::Unconfirmed);
+        }
         let is_ours = |one: &&HolderInspection| one.id.as_deref() == Some(id.token.id());
         let ours = seen.holders.iter().find(is_ours);
         Ok(ours.map(|ours| span.saturating_sub(ours.held_for.unwrap_or_default())))

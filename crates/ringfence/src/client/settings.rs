@@ -24,6 +24,8 @@ pub(super) struct Settings {
     pub(super) prefix: String,
     pub(super) label: Arc<str>,
     pub(super) wishes: ExplicitValues,
+    /// Whether the client writes nothing to servers.
+    pub(super) never_joins: bool,
 }
 
 impl Builder {
@@ -64,6 +66,7 @@ impl Builder {
             prefix: self.prefix.clone(),
             label,
             wishes,
+            never_joins: self.never_joins,
         };
         settings.check_ttl(settings.ttl, TTL_MAX)?;
         Ok(settings)

@@ -233,9 +233,34 @@ pub(super) fn not_voting_on_latch(votes: &Votes, left: Duration) -> String {
     )
 }
 
-/// Which nodes do not vote yet, for how long, and what to do. A cluster may be new if no node votes,
-/// and most are young.
+/// Which nodes do not vote yet, for how long, and what to do. Nodes that do not vote for another
+/// reason come first: waiting does not help there, and the cluster is not new.
 pub(super) fn not_voting(votes: &Votes, left: Duration) -> String {
+    let who = |is_unfit: bool| -> Vec<&str> {
+        let failed = votes.iter().filter(|node| match &node.vote {
+            Vote::Failed(error) => error.trouble().is_misconfiguration() == is_unfit,
+            _ => false,
+        });
+        failed.map(|node| node.node.as_str()).collect()
+    };
+    let said = [
+        (who(false), "do not answer"),
+        (who(true), "are not fit to vote"),
+    ];
+    let others = said.into_iter().filter(|(nodes, _)| !nodes.is_empty());
+    let others = others.map(|(nodes, word)| format!("nodes {} {word}; ", nodes.join(", ")));
+    let others: String = others.collect();
+    match others.is_empty() {
+        true => not_voting_yet(votes, left, true),
+        false => format!(
+            "no majority: {others}{}",
+            not_voting_yet(votes, left, false)
+        ),
+    }
+}
+
+/// If the cluster `may_be_new`, and no node votes and most are young: what to do then.
+fn not_voting_yet(votes: &Votes, left: Duration, may_be_new: bool) -> String {
     let who = |wanted: fn(&Vote) -> bool| -> String {
         let nodes = votes.iter().filter(|node| wanted(&node.vote));
         let nodes: Vec<&str> = nodes.map(|node| node.node.as_str()).collect();
@@ -255,7 +280,10 @@ pub(super) fn not_voting(votes: &Votes, left: Duration) -> String {
         (false, true) => {
             let is_young = |node: &&NodeVote| matches!(node.vote, Vote::Quarantined { .. });
             let is_majority = votes.iter().filter(is_young).count() >= quorum(votes.len());
-            let hint = match is_majority && !votes.iter().any(|node| node.vote.is_answer()) {
+            let hint = match may_be_new
+                && is_majority
+                && !votes.iter().any(|node| node.vote.is_answer())
+            {
                 true => {
                     "; for a new cluster run `ringfence init`, or call `Builder::init` in a program, once"
                 }

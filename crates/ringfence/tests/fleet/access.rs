@@ -46,7 +46,7 @@ async fn use_every_operation(fleet: &Fleet, urls: &str) {
     let lock = locks.mutex("orders:1").ttl(Duration::from_secs(2));
     let guard = lock.lock().await.unwrap();
     assert!(lock.try_lock().await.is_err());
-    assert!(locks.inspect("orders:1").await.unwrap().held);
+    assert!(locks.inspect("orders:1").await.unwrap().is_held());
     guard.extend(Duration::from_secs(3)).await.unwrap();
     // One renewal restores the key that the node lost.
     fleet[0].command(&["DEL", "orders:1"]);
@@ -94,7 +94,7 @@ async fn use_every_operation(fleet: &Fleet, urls: &str) {
 /// Uses every operation of a user that may only inspect, while `holders` hold locks.
 async fn use_every_inspection(urls: &str, holders: &Locks) {
     let locks = connect(urls).await;
-    assert!(!locks.inspect("orders:1").await.unwrap().held);
+    assert!(!locks.inspect("orders:1").await.unwrap().is_held());
     let guard = holders.mutex("orders:1").label("me").lock().await.unwrap();
     let waiting = holders.mutex("orders:1").wait(PATIENCE);
     let waiting = tokio::spawn(async move { waiting.lock().await.map(drop) });
@@ -105,11 +105,11 @@ async fn use_every_inspection(urls: &str, holders: &Locks) {
     guard.release().await.unwrap();
     waiting.await.unwrap().unwrap();
     let reader = holders.rw_lock("orders:2").read().await.unwrap();
-    assert!(locks.inspect("orders:2").await.unwrap().held);
+    assert!(locks.inspect("orders:2").await.unwrap().is_held());
     reader.release().await.unwrap();
     let permit = holders.semaphore("orders:3", 2).acquire().await.unwrap();
     let seen = locks.semaphore("orders:3", 2).inspect().await.unwrap();
-    assert_eq!(seen.slots.iter().filter(|slot| slot.held).count(), 1);
+    assert_eq!(seen.slots.iter().filter(|slot| slot.is_held()).count(), 1);
     permit.release().await.unwrap();
     let nodes = locks.nodes().await;
     assert!(nodes.iter().all(|node| node.facts.is_ok()), "{nodes:?}");

@@ -131,7 +131,8 @@ async fn all_locks_are_found_among_the_keys_of_other_programs() {
     );
     for list in [among_few, among_many] {
         assert_eq!(list.locks.len(), count);
-        let held = |lock: &ringfence::ListedLock| lock.lock.as_ref().is_some_and(|one| one.held);
+        let held =
+            |lock: &ringfence::ListedLock| lock.lock.as_ref().is_some_and(|one| one.is_held());
         assert!(list.locks.iter().all(held));
         assert!(list.unreadable.is_empty());
         assert!(list.nodes.iter().all(|node| node.error.is_none()));

@@ -239,7 +239,10 @@ async fn a_read_only_user_changes_nothing_and_gets_an_error() {
         let guard = holders.mutex("orders:x").label("me").lock().await.unwrap();
         let before = contents(&server);
         wait_until_async("the watcher to see", SOON, async || {
-            locks.inspect("orders:x").await.is_ok_and(|seen| seen.held)
+            locks
+                .inspect("orders:x")
+                .await
+                .is_ok_and(|seen| seen.is_held())
         })
         .await;
         let seen = locks.inspect("orders:x").await.unwrap();

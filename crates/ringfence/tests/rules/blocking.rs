@@ -58,7 +58,7 @@ fn blocking_lock_extend_and_release() {
     guard.extend(ms(20_000)).unwrap();
     assert_eq!(guard.remaining(), ms(19_798));
     let seen = locks.inspect("x").unwrap();
-    assert_eq!((seen.held, seen.fence), (true, Some(guard.fence())));
+    assert_eq!((seen.is_held(), seen.fence), (true, Some(guard.fence())));
     assert_eq!(seen.durability, Some(guard.durability()));
     assert_eq!(locks.nodes().len(), 1);
     let fence = guard.fence();

@@ -218,11 +218,11 @@ async fn rule_13_extend_distinguishes_unconfirmed_from_lost() {
 }
 
 #[tokio::test]
-async fn rule_13_errors_of_inspect_and_init_list_the_reply_of_each_node() {
+async fn rule_13_errors_of_an_observer_and_of_init_list_the_reply_of_each_node() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     bench.break_first(2);
-    let error = at_once(locks.inspect("x")).await.unwrap_err();
+    let error = at_once(locks.election("x").leader()).await.unwrap_err();
     assert!(matches!(error, InspectError::NoQuorum { .. }));
     let votes = "\n  a: connection refused\n  b: connection refused\n  c: answers";
     assert_eq!(
@@ -264,7 +264,7 @@ async fn rule_13_the_votes_of_several_nodes_are_the_source_of_the_error() {
         )
     );
     let answered = format!("{causes}; c: answers");
-    let error = bench.drive(locks.inspect("x")).await.unwrap_err();
+    let error = bench.drive(locks.election("x").leader()).await.unwrap_err();
     assert_eq!(
         with_causes(&error),
         format!("no majority of the nodes answers for `x`: {answered}")
@@ -308,7 +308,7 @@ async fn rule_13_the_text_of_the_only_node_is_in_the_line_and_not_twice() {
         &error,
         "the node did not confirm, and the old deadline stands",
     );
-    let error = bench.drive(locks.inspect("x")).await.unwrap_err();
+    let error = bench.drive(locks.election("x").leader()).await.unwrap_err();
     shown(&error, "`x` cannot be inspected");
     let latch = locks.latch("x", 2).wait_for(ms(0));
     let error = bench.drive(latch.wait()).await.unwrap_err();
@@ -354,9 +354,10 @@ async fn rule_13_the_debug_text_of_an_error_has_the_words_of_every_node() {
     );
 }
 
-/// `init` needs every node, and refuses where nodes vote.
+/// Nodes that do not answer come first: the others vote by themselves. And a cluster of which nodes
+/// are down is not initialised.
 #[tokio::test]
-async fn rule_13_init_is_not_suggested_while_nodes_vote_or_are_down() {
+async fn rule_13_nodes_that_are_down_are_named_before_those_in_quarantine() {
     let bench = Bench::new(5).await;
     let locks = bench.client().await;
     bench.nodes[4].forget();
@@ -364,7 +365,7 @@ async fn rule_13_init_is_not_suggested_while_nodes_vote_or_are_down() {
     let error = at_once(locks.mutex("x").try_lock()).await.unwrap_err();
     assert_eq!(
         with_causes(&error),
-        "nodes e are new or restarted and may vote in 37 s: a, b: connection refused; c, d: \
+        "no majority: nodes a, b do not answer; nodes e are new or restarted and may vote in 37 s: a, b: connection refused; c, d: \
          granted, and undone; e: new or restarted, may vote in 37 s"
     );
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ringfence::node::Tier;
-use ringfence::{AcquireError, Locks, ReleaseError};
+use ringfence::{AcquireError, LockState, Locks, ReleaseError};
 
 use crate::bench::{Bench, Dice, at_once, foreign, ms};
 
@@ -155,7 +155,12 @@ async fn inspect_shows_the_view_of_a_majority_and_changes_nothing() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let free = at_once(locks.inspect("x")).await.unwrap();
-    assert!(!free.held && free.label.is_none() && free.fence.is_none() && free.remaining.is_none());
+    assert!(
+        free.state == LockState::Free
+            && free.label.is_none()
+            && free.fence.is_none()
+            && free.remaining.is_none()
+    );
     let guard = at_once(locks.mutex("x").label("nightly").renew(false).lock())
         .await
         .unwrap();
@@ -164,7 +169,7 @@ async fn inspect_shows_the_view_of_a_majority_and_changes_nothing() {
     bench.time.step(ms(4000));
     let before: Vec<_> = bench.nodes.iter().map(|node| node.entries()).collect();
     let seen = at_once(bench.client().await.inspect("x")).await.unwrap();
-    assert!(seen.held);
+    assert!(seen.is_held());
     assert_eq!(
         (seen.name.as_str(), seen.label.as_deref()),
         ("x", Some("nightly"))
@@ -181,7 +186,7 @@ async fn inspect_shows_the_view_of_a_majority_and_changes_nothing() {
     assert_eq!(before, after);
     bench.delete(1, "x", guard.token());
     assert!(
-        !at_once(locks.inspect("x")).await.unwrap().held,
+        !at_once(locks.inspect("x")).await.unwrap().is_held(),
         "one of three nodes is not a majority"
     );
 }
@@ -193,7 +198,7 @@ async fn inspect_waits_for_a_hung_minority_only_until_its_timeout() {
     let _guard = at_once(locks.mutex("x").lock()).await.unwrap();
     bench.nodes[1].hang(true);
     let seen = bench.drive(locks.inspect("x")).await.unwrap();
-    assert!(seen.held && seen.nodes[1].view.is_err());
+    assert!(seen.is_held() && seen.nodes[1].view.is_err());
 }
 
 #[tokio::test]

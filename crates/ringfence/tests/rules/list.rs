@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use ringfence::{HolderKind, ListError, ListedLock, LockList, Locks};
+use ringfence::{HolderKind, ListError, ListedLock, LockList, LockState, Locks};
 
 use super::bench::*;
 
@@ -60,7 +60,7 @@ async fn a_lock_that_is_only_queued_for_is_listed() {
     assert!(waits(waiting.as_mut()).await);
     let list = list(&bench, &other).await;
     let lock = list.locks[0].lock.as_ref().expect("a lock");
-    assert_eq!((lock.held, lock.waiting), (true, 1));
+    assert_eq!((lock.is_held(), lock.waiting), (true, 1));
     drop(held);
 }
 
@@ -93,11 +93,49 @@ async fn a_minority_need_not_answer() {
     assert_eq!(names(&list), ["x"]);
     let failed: Vec<bool> = list.nodes.iter().map(|node| node.error.is_some()).collect();
     assert_eq!(failed, [true, false, false]);
+    assert!(list.has_quorum());
+}
+
+/// What the nodes have that answer is listed, as unknown; not that everything else is free.
+#[tokio::test]
+async fn without_a_majority_what_single_nodes_have_is_listed_as_unknown() {
+    let bench = Bench::new(3).await;
+    let held = bench.lock_x().await;
+    let locks = bench.client().await;
     bench.break_first(2);
+    let list = list(&bench, &locks).await;
+    assert!(!list.has_quorum());
+    assert_eq!(names(&list), ["x"]);
+    let lock = list.locks[0].lock.as_ref().expect("a lock");
+    assert_eq!(
+        (lock.state, lock.label.as_deref()),
+        (LockState::Unknown, None)
+    );
+    let [one] = &lock.reported[..] else {
+        panic!("{lock:?}");
+    };
+    assert_eq!((one.holder.fence, one.nodes), (Some(held.fence()), 1));
+    bench.break_first(3);
     let error = bench.drive(locks.list().collect()).await.unwrap_err();
     assert!(
         matches!(&error, ListError::NoQuorum { votes } if votes.len() == 3),
         "{error}"
+    );
+}
+
+#[tokio::test]
+async fn nodes_in_quarantine_make_no_majority_of_a_list() {
+    let bench = Bench::new(3).await;
+    let _held = bench.lock_x().await;
+    let locks = bench.client().await;
+    bench.nodes[0].forget();
+    assert!(list(&bench, &locks).await.has_quorum());
+    bench.nodes[1].forget();
+    let list = list(&bench, &locks).await;
+    let votes: Vec<bool> = list.nodes.iter().map(|node| node.votes()).collect();
+    assert_eq!(
+        (votes, list.has_quorum()),
+        (vec![false, false, true], false)
     );
 }
 

@@ -4,16 +4,17 @@ use ringfence::{ListedBreak, ListedLock};
 use serde_json::{Value, json};
 
 use super::super::millis;
-use super::super::status::json::{holder, kind, latch, semaphore};
+use super::super::status::json::{holder, kind, latch, reported, semaphore};
 use super::RoundList;
 use super::table::votes;
 
 pub(super) fn lock(listed: &ListedLock) -> Value {
     let lock = listed.lock.as_ref();
+    let nodes = lock.map(|lock| lock.reported.iter().map(reported).collect::<Vec<_>>());
     let holders = lock.map(|lock| lock.holders.iter().map(holder).collect::<Vec<_>>());
     json!({
         "name": listed.name,
-        "held": lock.is_some_and(|lock| lock.held),
+        "state": lock.map(|lock| lock.state.to_string()),
         "kind": lock.and_then(|lock| lock.kind).map(kind),
         "kept": lock.is_some_and(|lock| lock.kept),
         "label": lock.and_then(|lock| lock.label.as_ref()),
@@ -22,6 +23,7 @@ pub(super) fn lock(listed: &ListedLock) -> Value {
         "remaining_ms": lock.and_then(|lock| lock.remaining).map(millis),
         "holders": holders.unwrap_or_default(),
         "holder_count": lock.map_or(0, |lock| lock.holder_count),
+        "reported": nodes.unwrap_or_default(),
         "waiting": lock.map_or(0, |lock| lock.waiting),
         "votes": lock.map(votes),
         "semaphore": listed.semaphore.as_ref().map(semaphore),
@@ -38,6 +40,7 @@ pub(super) fn end(list: &RoundList) -> Value {
     });
     json!({
         "complete": true,
+        "quorum": list.has_quorum,
         "locks": list.locks.len(),
         "unreadable": list.unreadable,
         "took_ms": millis(list.took),

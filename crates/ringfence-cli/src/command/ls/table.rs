@@ -1,7 +1,8 @@
 //! The text of `ls`: an aligned table that fits the terminal, and lines about the search below it.
 
 use ringfence::{
-    HolderKind, Inspection, LatchInspection, ListedBreak, ListedLock, SemaphoreInspection,
+    HolderKind, Inspection, LatchInspection, ListedBreak, ListedLock, LockState, NodeSearch,
+    SemaphoreInspection, Vote,
 };
 
 use super::RoundList;
@@ -25,19 +26,23 @@ type Row = [String; 7];
 /// The list, at most `columns` wide if that is possible.
 pub(super) fn text(list: &RoundList, columns: usize) -> String {
     let rows: Vec<Row> = list.locks.values().flat_map(rows).collect();
-    let mut lines = match rows.is_empty() {
-        true => vec!["nothing is held or queued for".to_owned()],
-        false => aligned(&rows, columns),
+    let mut lines = match (rows.is_empty(), list.has_quorum) {
+        (true, true) => vec!["nothing is held or queued for".to_owned()],
+        (true, false) => vec!["nothing is known to be held".to_owned()],
+        (false, _) => aligned(&rows, columns),
     };
+    if !list.has_quorum {
+        lines.insert(0, no_majority(&list.nodes));
+    }
     lines.push(searched(list));
     let failed = list.nodes.iter();
     lines.extend(failed.filter_map(|node| {
-        let error = node.error.as_ref()?;
-        Some(format!(
-            "  {}: {}",
-            node.node,
-            one_line(&said_after(&node.node, &error.to_string()))
-        ))
+        let why = match (&node.error, node.discount) {
+            (Some(error), _) => said_after(&node.node, &error.to_string()),
+            (None, Some(discount)) => Vote::from(discount).to_string(),
+            (None, None) => return None,
+        };
+        Some(format!("  {}: {}", node.node, one_line(&why)))
     }));
     if list.unreadable > 0 {
         let names = if list.unreadable == 1 {
@@ -51,6 +56,15 @@ pub(super) fn text(list: &RoundList, columns: usize) -> String {
         "{LAST} locks of other libraries have no record; they are not listed."
     ));
     lines.join("\n")
+}
+
+/// The first line of a list without a majority.
+pub(super) fn no_majority(nodes: &[NodeSearch]) -> String {
+    let voting = nodes.iter().filter(|node| node.votes()).count();
+    format!(
+        "no majority: {voting} of {} nodes vote; this is what the nodes have that answer",
+        nodes.len()
+    )
 }
 
 /// How many of the last `lines` are about the search.
@@ -92,6 +106,7 @@ fn rows(listed: &ListedLock) -> Vec<Row> {
 
 fn of_lock(lock: &Inspection) -> [String; 6] {
     let kind = match lock.kind {
+        None if lock.state == LockState::Unknown => "unknown",
         None => "free",
         Some(_) if lock.kept => "kept",
         Some(HolderKind::Exclusive) => "exclusive",
@@ -99,11 +114,16 @@ fn of_lock(lock: &Inspection) -> [String; 6] {
         Some(_) => "plain",
     };
     let holder = match (lock.holders.first(), lock.holder_count) {
+        // Who it is on the nodes that answer.
+        (None, _) if lock.state == LockState::Unknown => {
+            let reported = lock.reported.first().map(|one| who(&one.holder));
+            reported.unwrap_or_default()
+        }
         (None, _) => String::new(),
         (Some(first), 0 | 1) => who(first),
         (Some(first), count) => format!("{count}: {}, …", who(first)),
     };
-    let lease = match (lock.held, lock.remaining) {
+    let lease = match (lock.is_held(), lock.remaining) {
         (false, _) => String::new(),
         (true, Some(left)) => duration::show(left),
         (true, None) => "no end".to_owned(),
@@ -125,16 +145,15 @@ fn of_lock(lock: &Inspection) -> [String; 6] {
 }
 
 fn of_semaphore(seen: &SemaphoreInspection) -> [String; 6] {
-    let held = || seen.slots.iter().filter(|slot| slot.held);
+    let held = || seen.slots.iter().filter(|slot| slot.is_held());
     let first = held().find_map(|slot| slot.holders.first());
     let more = if seen.taken() > 1 { ", …" } else { "" };
     let first = first.map(|first| format!(": {}{more}", who(first)));
-    let holder = format!(
-        "{}/{}{}",
-        seen.taken(),
-        seen.permits,
-        first.unwrap_or_default()
-    );
+    let taken = match seen.unknown() {
+        0 => seen.taken().to_string(),
+        unknown => format!("{}+{unknown}?", seen.taken()),
+    };
+    let holder = format!("{taken}/{}{}", seen.permits, first.unwrap_or_default());
     // Until the next permit is free.
     let lease = held().filter_map(|slot| slot.remaining).min();
     let fewest = held().map(|slot| (votes(slot), slot.nodes.len())).min();
@@ -169,18 +188,18 @@ fn waiting(waiting: u64) -> String {
     }
 }
 
-/// How many nodes that may vote have the holder; if the lock is free, how many may vote.
+/// How many nodes that vote have the holder; if the lock is free, how many vote; if it is unknown,
+/// how many have the holder that most of them have.
 pub(super) fn votes(lock: &Inspection) -> usize {
-    let nodes = lock.nodes.iter().filter(|node| node.discount.is_none());
-    let views = nodes.filter_map(|node| node.view.as_ref().ok());
-    let has_holder = |view: &&ringfence::node::View| match (&view.holder, lock.held) {
-        (_, false) => true,
-        (None, true) => false,
-        // Each node names another of the readers.
-        (Some(_), true) if lock.kind == Some(HolderKind::Shared) => true,
-        (Some(holder), true) => holder.id == lock.holder_id,
-    };
-    views.filter(has_holder).count()
+    match lock.state {
+        LockState::Held => lock
+            .nodes
+            .iter()
+            .filter(|node| lock.has_holder(node))
+            .count(),
+        LockState::Free => lock.voting(),
+        LockState::Unknown => lock.reported.first().map_or(0, |one| one.nodes),
+    }
 }
 
 /// The rows below the header, each column as wide as it must be.

@@ -1,8 +1,8 @@
 //! The JSON of `status`. `docs/cli.md` documents the fields, and a test compares both.
 
 use ringfence::{
-    HolderInspection, HolderKind, LatchInspection, NameInspection, NodeInspection, NodeStatus,
-    SemaphoreInspection, Vote, WaiterInspection,
+    HolderInspection, HolderKind, LatchInspection, LockState, NameInspection, NodeInspection,
+    NodeStatus, ReportedHolder, SemaphoreInspection, Vote, WaiterInspection,
 };
 use serde_json::{Value, json};
 
@@ -10,12 +10,12 @@ use super::super::millis;
 use super::votes;
 
 /// Everything with one name. The fields of the lock are at the top.
-pub(super) fn name(seen: &NameInspection) -> Value {
+pub(in super::super) fn name(seen: &NameInspection) -> Value {
     let lock = &seen.lock;
     json!({
         "name": seen.name,
-        "held": lock.held,
-        "taken": seen.is_taken(),
+        "state": lock.state.to_string(),
+        "taken": taken(seen.state()),
         "quorum": lock.has_quorum(),
         "kind": lock.kind.map(kind),
         "kept": lock.kept,
@@ -27,6 +27,7 @@ pub(super) fn name(seen: &NameInspection) -> Value {
         "durability": lock.durability.map(|tier| tier.to_string()),
         "holders": lock.holders.iter().map(holder).collect::<Vec<_>>(),
         "holder_count": lock.holder_count,
+        "reported": lock.reported.iter().map(reported).collect::<Vec<_>>(),
         "waiting": lock.waiting,
         "queue": lock.queue.iter().map(waiter).collect::<Vec<_>>(),
         "semaphore": seen.semaphore.as_ref().map(semaphore),
@@ -53,20 +54,41 @@ pub(in super::super) fn holder(holder: &HolderInspection) -> Value {
     })
 }
 
+/// A holder that nodes have, whether or not a majority agrees.
+pub(in super::super) fn reported(one: &ReportedHolder) -> Value {
+    let mut value = holder(&one.holder);
+    value["nodes"] = one.nodes.into();
+    value
+}
+
+/// Whether something is taken; null if that is unknown.
+fn taken(state: LockState) -> Option<bool> {
+    match state {
+        LockState::Held => Some(true),
+        LockState::Free => Some(false),
+        LockState::Unknown => None,
+    }
+}
+
 pub(in super::super) fn waiter(waiter: &WaiterInspection) -> Value {
     json!({"id": waiter.id, "waited_ms": millis(waiter.waited), "shared": waiter.shared})
 }
 
 pub(in super::super) fn semaphore(seen: &SemaphoreInspection) -> Value {
     let slots = (0_u32..).zip(&seen.slots).map(|(number, slot)| {
-        let mut value = slot.holders.first().map_or_else(|| json!({}), holder);
+        // If the state is unknown: the holder that most nodes have.
+        let reported = slot.reported.first().map(|one| &one.holder);
+        let reported = reported.filter(|_| slot.state == LockState::Unknown);
+        let first = slot.holders.first().or(reported);
+        let mut value = first.map_or_else(|| json!({}), holder);
         value["slot"] = number.into();
-        value["held"] = slot.held.into();
+        value["state"] = slot.state.to_string().into();
         value
     });
     json!({
         "permits": seen.permits,
         "taken": seen.taken(),
+        "unknown": seen.unknown(),
         "waiting": seen.waiting,
         "queue": seen.queue.iter().map(waiter).collect::<Vec<_>>(),
         "slots": slots.collect::<Vec<_>>(),
@@ -75,6 +97,7 @@ pub(in super::super) fn semaphore(seen: &SemaphoreInspection) -> Value {
 
 pub(in super::super) fn latch(seen: &LatchInspection) -> Value {
     json!({
+        "quorum": seen.quorum,
         "arrived": seen.arrived,
         "parties": seen.parties,
         "age_ms": seen.age.map(millis),
@@ -85,7 +108,7 @@ pub(in super::super) fn latch(seen: &LatchInspection) -> Value {
 fn node(node: &NodeInspection) -> Value {
     let mut value = json!({
         "node": node.node,
-        "votes": node.view.is_ok() && node.discount.is_none(),
+        "votes": node.votes(),
     });
     match &node.view {
         Ok(view) => {

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use ringfence::node::View;
 use ringfence::{
-    Discount, HolderInspection, HolderKind, Inspection, LatchInspection, NameInspection,
+    Discount, HolderInspection, HolderKind, Inspection, LatchInspection, LockState, NameInspection,
     NodeInspection, NodeStatus, SemaphoreInspection, Tier, Vote, WaiterInspection,
 };
 
@@ -13,10 +14,10 @@ use crate::duration;
 use crate::report::{one_line, said_after, shortened};
 
 /// Everything with one name. A lock that is free is left out if there is anything else.
-pub(super) fn name(seen: &NameInspection) -> String {
+pub(in super::super) fn name(seen: &NameInspection) -> String {
     let mut parts = Vec::new();
     let others = seen.semaphore.is_some() || seen.latch.is_some();
-    if seen.lock.held || seen.lock.waiting > 0 || !others {
+    if seen.lock.state != LockState::Free || seen.lock.waiting > 0 || !others {
         parts.push(lock(&seen.lock));
     }
     parts.extend(seen.semaphore.as_ref().map(semaphore));
@@ -32,7 +33,8 @@ pub(super) fn name(seen: &NameInspection) -> String {
 
 fn lock(lock: &Inspection) -> String {
     let mut text = match (lock.kind, &lock.holders[..]) {
-        (None, _) => "free".to_owned(),
+        (None, _) if lock.state == LockState::Unknown => unknown(lock),
+        (None, _) => free(lock),
         (Some(HolderKind::Shared), holders) if lock.holder_count > 1 => {
             let mut text = format!("shared by {}", lock.holder_count);
             for holder in holders {
@@ -62,16 +64,63 @@ fn lock(lock: &Inspection) -> String {
     text
 }
 
+/// That it is unknown whether the lock is held, and what the nodes say that vote.
+pub(crate) fn unknown(lock: &Inspection) -> String {
+    let nodes = lock.nodes.len();
+    let reported = lock.reported.iter().filter(|one| one.nodes > 0);
+    let mut said: Vec<(usize, String)> =
+        reported.map(|one| (one.nodes, who(&one.holder))).collect();
+    let free = |node: &&NodeInspection| {
+        let view = node.view.as_ref().ok();
+        node.votes() && view.is_some_and(|view| view.holder.is_none())
+    };
+    match lock.nodes.iter().filter(free).count() {
+        0 => {}
+        free => said.push((free, "free".to_owned())),
+    }
+    let said = said.iter().enumerate().map(|(place, (count, what))| {
+        let verb = if *count == 1 { "says" } else { "say" };
+        match place {
+            0 => format!("{count} of {nodes} nodes {verb} {what}"),
+            _ => format!("{count} {verb} {what}"),
+        }
+    });
+    let said: Vec<String> = said.collect();
+    match said.is_empty() {
+        true => format!("unknown, no majority: 0 of {nodes} nodes vote"),
+        false => format!("unknown, no majority: {}", said.join(", ")),
+    }
+}
+
+/// A lock that is free, and what a minority of the nodes has of it.
+fn free(lock: &Inspection) -> String {
+    let nodes = lock.nodes.len();
+    let left = lock.reported.iter().filter(|one| one.nodes > 0);
+    let left = left.map(|one| match one.nodes {
+        1 => format!("; 1 of {nodes} nodes has {}", who(&one.holder)),
+        count => format!("; {count} of {nodes} nodes have {}", who(&one.holder)),
+    });
+    format!("free{}", left.collect::<String>())
+}
+
 fn semaphore(seen: &SemaphoreInspection) -> String {
     let mut text = match (seen.taken(), seen.permits) {
+        (taken, permits) if seen.unknown() > 0 => format!(
+            "semaphore: {taken} of {permits} permits taken, {} unknown, no majority",
+            seen.unknown()
+        ),
         (taken, permits) if taken == permits && taken > 0 => {
             format!("semaphore: all {permits} permits are taken")
         }
         (taken, permits) => format!("semaphore: {taken} of {permits} permits taken"),
     };
-    for (number, slot) in seen.slots.iter().enumerate().filter(|(_, slot)| slot.held) {
-        let holder = slot.holders.first();
-        let holder = holder.map_or_else(|| "another client".to_owned(), one_holder);
+    let slots = seen.slots.iter().enumerate();
+    for (number, slot) in slots.filter(|(_, slot)| slot.state != LockState::Free) {
+        let holder = match (slot.state, slot.holders.first()) {
+            (LockState::Unknown, _) => unknown(slot),
+            (_, Some(holder)) => one_holder(holder),
+            (_, None) => "another client".to_owned(),
+        };
         text += &format!("\n  slot {number}: {holder}");
     }
     text += &queue(seen.waiting, &seen.queue);
@@ -83,7 +132,10 @@ fn latch(seen: &LatchInspection) -> String {
         1 => "1 party has arrived".to_owned(),
         arrived => format!("{arrived} parties have arrived"),
     };
-    let mut text = format!("latch: {arrived}");
+    let mut text = match seen.quorum {
+        true => format!("latch: {arrived}"),
+        false => format!("latch: unknown, no majority: on a node that answers {arrived}"),
+    };
     if !seen.parties.is_empty() {
         let parties: Vec<String> = seen.parties.iter().map(|party| shortened(party)).collect();
         text += &format!(": {}", parties.join(", "));
@@ -148,18 +200,28 @@ fn vote(node: &NodeInspection, only_vote: bool) -> String {
             "does not vote: {}",
             said_after(&node.node, &error.to_string())
         ),
-        (Ok(_), Some(discount)) => format!("does not vote: {}", Vote::from(discount)),
+        (Ok(view), Some(discount)) => {
+            let has = view.holder.as_ref().filter(|_| !only_vote);
+            let has = has.map(|_| format!("; it says {}", said_of(view)));
+            let has = has.unwrap_or_default();
+            format!("does not vote: {}{has}", Vote::from(discount))
+        }
         (Ok(_), None) if only_vote => "votes".to_owned(),
-        (Ok(view), None) => match &view.holder {
-            None => "free".to_owned(),
-            Some(_) if view.shared_by > 1 => format!("shared by {}", view.shared_by),
-            Some(holder) => match holder.label.as_deref().or(holder.id.as_deref()) {
-                Some(who) => format!("held by {}", shortened(who)),
-                None => "held by another client".to_owned(),
-            },
-        },
+        (Ok(view), None) => said_of(view),
     };
     format!("  {}: {}", node.node, one_line(&said))
+}
+
+/// What a node has of a lock.
+fn said_of(view: &View) -> String {
+    match &view.holder {
+        None => "free".to_owned(),
+        Some(_) if view.shared_by > 1 => format!("shared by {}", view.shared_by),
+        Some(holder) => match holder.label.as_deref().or(holder.id.as_deref()) {
+            Some(who) => format!("held by {}", shortened(who)),
+            None => "held by another client".to_owned(),
+        },
+    }
 }
 
 /// The state of each node.

@@ -3,30 +3,30 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ringfence::{HolderInspection, HolderKind, Inspection, NameInspection};
+use ringfence::{HolderInspection, HolderKind, Inspection, LockState, NameInspection};
 use serde_json::{Value, json};
 
 use super::super::millis;
-use crate::command::status::text::who;
+use crate::command::status::text::{unknown, who};
 use crate::duration;
 use crate::report::one_line;
 
-/// How much more than the time between two looks a fence must rise before a client must have taken
-/// the lock. A fence that no client has raised follows the clocks of the nodes.
+/// How much more than the time between two looks a fence must rise before a client must have asked
+/// for the lock. A fence that no client has raised follows the clocks of the nodes.
 const SLACK: Duration = Duration::from_millis(20);
 
 /// What one look showed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Look {
-    /// A majority answered.
+pub(in super::super) enum Look {
+    /// It is known who holds it.
     Seen {
         /// The holders, by what they hold and their id.
         holders: BTreeMap<HolderKey, SeenHolder>,
         /// The fence that a majority has reached, also if the lock is free.
         floor: u64,
     },
-    /// No majority answered, and why.
-    NoQuorum(String),
+    /// It is unknown who holds it. What the nodes say.
+    Unknown(String),
 }
 
 /// What is held, and the id of the holder.
@@ -34,7 +34,7 @@ type HolderKey = (Option<usize>, String);
 
 /// A holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct SeenHolder {
+pub(in super::super) struct SeenHolder {
     /// Its label, or its id.
     who: String,
     fence: Option<u64>,
@@ -47,10 +47,10 @@ pub(super) struct SeenHolder {
 
 /// The changes of a lock since the last look.
 #[derive(Debug, Default)]
-pub(super) struct Changes {
+pub(in super::super) struct Changes {
     last: Option<LastLook>,
-    /// Whether the last look had no majority.
-    blind: bool,
+    /// What the last look said, if it was unknown who holds the lock.
+    unknown: Option<String>,
 }
 
 /// The last look that showed something.
@@ -63,7 +63,7 @@ struct LastLook {
 
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum HandChange {
+pub(in super::super) enum HandChange {
     /// The first look: the lock is free.
     Free,
     /// The first look: a client holds it.
@@ -74,20 +74,28 @@ pub(super) enum HandChange {
     Gone(SeenHolder),
     /// The last holder released it and keeps it from others.
     Kept(SeenHolder),
-    /// The fence rose by a holder that no look showed.
+    /// The fence rose, and no look showed by whom: a client may have held the lock.
     InBetween { fence: u64 },
-    /// No majority answers.
-    MajorityLost(String),
-    /// A majority answers again.
-    MajorityBack,
+    /// It is unknown who holds it. What the nodes say.
+    Unknown(String),
+    /// It is known again.
+    Known,
 }
 
 impl Look {
-    pub(super) fn of(seen: &NameInspection) -> Self {
+    pub(in super::super) fn of(seen: &NameInspection) -> Self {
+        if seen.lock.state == LockState::Unknown {
+            return Self::Unknown(unknown(&seen.lock));
+        }
+        let slots = || seen.semaphore.iter().flat_map(|one| &one.slots);
+        let mut slots_seen = (0..).zip(slots());
+        let is_unknown = |(_, slot): &(usize, &Inspection)| slot.state == LockState::Unknown;
+        if let Some((number, slot)) = slots_seen.find(is_unknown) {
+            return Self::Unknown(format!("slot {number}: {}", unknown(slot)));
+        }
         let mut holders = BTreeMap::new();
         add(&mut holders, &seen.lock, None);
-        let slots = seen.semaphore.iter().flat_map(|one| &one.slots);
-        for (slot, inspection) in slots.enumerate() {
+        for (slot, inspection) in slots().enumerate() {
             add(&mut holders, inspection, Some(slot));
         }
         Self::Seen {
@@ -122,20 +130,19 @@ fn floor(lock: &Inspection) -> u64 {
 
 impl Changes {
     /// What changed between the last look and this one, which was taken at `at`.
-    pub(super) fn handle_look(&mut self, at: Duration, look: Look) -> Vec<HandChange> {
+    pub(in super::super) fn handle_look(&mut self, at: Duration, look: Look) -> Vec<HandChange> {
         let (holders, floor) = match look {
-            Look::NoQuorum(why) => {
-                let news = !std::mem::replace(&mut self.blind, true);
-                return news
-                    .then_some(HandChange::MajorityLost(why))
-                    .into_iter()
-                    .collect();
+            Look::Unknown(why) => {
+                let before = self.unknown.replace(why.clone());
+                let news = before.is_none_or(|before| before != why);
+                let change = news.then_some(HandChange::Unknown(why));
+                return change.into_iter().collect();
             }
             Look::Seen { holders, floor } => (holders, floor),
         };
         let mut changes = Vec::new();
-        if std::mem::take(&mut self.blind) {
-            changes.push(HandChange::MajorityBack);
+        if self.unknown.take().is_some() {
+            changes.push(HandChange::Known);
         }
         match &self.last {
             None if holders.is_empty() => changes.push(HandChange::Free),
@@ -171,7 +178,9 @@ impl LastLook {
         changes
     }
 
-    /// Whether a client that neither look showed has raised the fence.
+    /// Whether the fence rose, and a client may have held the lock that neither look showed. A failed
+    /// attempt raises the fence, too. So while a client is seen to hold the lock, a fence above its
+    /// own shows nothing: nobody was granted the lock since.
     fn rose_unseen(
         &self,
         at: Duration,
@@ -180,11 +189,10 @@ impl LastLook {
     ) -> bool {
         let passed = at.saturating_sub(self.at) + SLACK;
         let by_clocks = u64::try_from(passed.as_micros()).unwrap_or(u64::MAX);
-        let seen = holders.values().chain(self.holders.values());
-        let seen = seen.filter(|one| one.slot.is_none());
-        let highest = seen.filter_map(|one| one.fence).max().unwrap_or(0);
-        let is_kept = holders.values().any(|one| one.kept);
-        floor > self.floor.saturating_add(by_clocks) && floor > highest && !is_kept
+        let is_held = holders.values().any(|one| one.slot.is_none());
+        let before = self.holders.values().filter(|one| one.slot.is_none());
+        let highest = before.filter_map(|one| one.fence).max().unwrap_or(0);
+        floor > self.floor.saturating_add(by_clocks) && floor > highest && !is_held
     }
 }
 
@@ -224,16 +232,16 @@ impl HandChange {
             Self::Gone(holder) => format!("{} is gone", holder.text()),
             Self::Kept(holder) => format!("kept from others; {} released it", holder.who),
             Self::InBetween { fence } => {
-                format!("changed hands in between: the fence rose to {fence}")
+                format!("the fence rose to {fence}: a client may have held it in between")
             }
-            Self::MajorityLost(why) => format!("no majority: {why}"),
-            Self::MajorityBack => "a majority answers again".to_owned(),
+            Self::Unknown(why) => why.clone(),
+            Self::Known => "a majority answers again".to_owned(),
         };
         format!("{:>9}  {}", duration::show(at), one_line(&what))
     }
 
     /// The line for programs.
-    pub(super) fn json(&self, at: Duration) -> Value {
+    pub(in super::super) fn json(&self, at: Duration) -> Value {
         let (change, holder, details) = match self {
             Self::Free => ("free", None, Value::Null),
             Self::Held(holder) => ("held", Some(holder), Value::Null),
@@ -241,8 +249,8 @@ impl HandChange {
             Self::Gone(holder) => ("gone", Some(holder), Value::Null),
             Self::Kept(holder) => ("kept", Some(holder), Value::Null),
             Self::InBetween { fence } => ("in_between", None, json!(fence)),
-            Self::MajorityLost(why) => ("majority_lost", None, json!(why)),
-            Self::MajorityBack => ("majority_back", None, Value::Null),
+            Self::Unknown(why) => ("unknown", None, json!(why)),
+            Self::Known => ("known", None, Value::Null),
         };
         let mut line = json!({
             "at_ms": millis(at),
@@ -251,7 +259,7 @@ impl HandChange {
         });
         match self {
             Self::InBetween { .. } => line["fence"] = details,
-            Self::MajorityLost(_) => line["why"] = details,
+            Self::Unknown(_) => line["why"] = details,
             _ => {}
         }
         line
@@ -319,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_that_rose_by_an_unseen_holder_changed_hands_in_between() {
+    fn a_fence_that_rose_while_no_holder_was_seen_is_told() {
         let found = changes([seen(&[], 1_000), seen(&[], 5_001_000)]);
         assert_eq!(found[1], [HandChange::InBetween { fence: 5_001_000 }]);
         // Also beside a holder that is gone.
@@ -332,6 +340,18 @@ mod tests {
                 HandChange::InBetween { fence: 5_001_000 }
             ]
         );
+    }
+
+    /// Attempts that fail raise the fence. The fence of a holder is its own.
+    #[test]
+    fn a_fence_that_rises_above_that_of_the_holder_is_no_change() {
+        let a = holder("a", 1_000);
+        let found = changes((0..5).map(|n| seen(&[&a], 1_000 + n * 5_000_000)));
+        assert!(found[1..].iter().all(Vec::is_empty), "{found:?}");
+        // Nor if another client holds it now: the fence may have risen since it was granted.
+        let b = holder("b", 4_000_000);
+        let found = changes([seen(&[&a], 1_000), seen(&[&b], 9_000_000)]);
+        assert_eq!(found[1], [HandChange::Gone(a), HandChange::Taken(b)]);
     }
 
     /// Without a record the fence follows the clocks.
@@ -374,13 +394,20 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_majority_is_told_once_and_so_is_its_return() {
-        let lost = || Look::NoQuorum("a is down".to_owned());
+    fn what_is_unknown_is_told_when_it_changes_and_so_is_that_it_is_known_again() {
+        let unknown = |text: &str| Look::Unknown(text.to_owned());
+        let (one, two) = ("unknown: 1 says a", "unknown: 2 say a");
         let a = holder("a", 10);
-        let found = changes([seen(&[&a], 10), lost(), lost(), seen(&[&a], 10)]);
-        assert_eq!(found[1], [HandChange::MajorityLost("a is down".to_owned())]);
+        let looks = [unknown(one), unknown(one), unknown(two), seen(&[&a], 10)];
+        let found = changes([seen(&[&a], 10)].into_iter().chain(looks));
+        assert_eq!(found[1], [HandChange::Unknown(one.to_owned())]);
         assert!(found[2].is_empty());
-        assert_eq!(found[3], [HandChange::MajorityBack]);
+        assert_eq!(found[3], [HandChange::Unknown(two.to_owned())]);
+        assert_eq!(found[4], [HandChange::Known]);
+        assert_eq!(
+            changes([unknown(one), seen(&[], 0)])[1],
+            [HandChange::Known, HandChange::Free]
+        );
     }
 
     #[test]

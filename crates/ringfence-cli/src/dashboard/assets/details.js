@@ -1,7 +1,7 @@
 // The panel of one lock, which is read directly while it is open, and the dialog that breaks it.
 
 import { $, duration, el, fact, shown, who } from "./dom.js";
-import { bar, marks, rowOf, tickLocks } from "./locks.js";
+import { bar, marks, rowOf, tickLocks, unknown } from "./locks.js";
 import { clock, request } from "./stream.js";
 
 const READ_EVERY_MS = 1000;
@@ -50,7 +50,7 @@ async function read(mine) {
       const seen = await response.json();
       if (open !== mine) return;
       const row = seen.rows.find((one) => one.part === mine.part) ?? null;
-      draw({ row, nodes: seen.nodes, durability: seen.durability });
+      draw({ row, nodes: seen.nodes, durability: seen.durability, quorum: seen.quorum });
     } catch (error) {
       if (open === mine) showProblem(error.message);
     }
@@ -63,7 +63,7 @@ function showProblem(text) {
   if (line) line.textContent = `not read: ${shown(text)}`;
 }
 
-function draw({ row, nodes, durability }) {
+function draw({ row, nodes, durability, quorum = true }) {
   const panel = $("details");
   const focused = panel.contains(document.activeElement) ? document.activeElement.id : null;
   const parts = [
@@ -72,7 +72,7 @@ function draw({ row, nodes, durability }) {
       el("button", { type: "button", id: "details-close", class: "quiet", "aria-label": "Close", text: "×", on: { click: closeDetails } }),
     ]),
     el("p", { class: "problem", role: "status" }),
-    row === null ? el("p", { class: "big", text: "free" }) : el("p", { class: "big", text: sentence(row) }),
+    row === null ? el("p", { class: "big", text: quorum ? "free" : "unknown, no majority" }) : el("p", { class: "big", text: sentence(row) }),
   ];
   if (row !== null) {
     parts.push(...row.holders.slice(0, 64).map((holder) => holderCard(row, holder)));
@@ -87,14 +87,15 @@ function draw({ row, nodes, durability }) {
 }
 
 function sentence(row) {
+  if (row.state === "unknown") return unknown(row);
   if (row.kept) return "released, kept from others for a while";
   if (row.kind === "semaphore") return `semaphore: ${row.holder_count} of ${row.permits} permits taken`;
   if (row.kind === "latch") {
     const made = row.made_ms === null ? "" : `, made ${duration(clock.now() - row.made_ms)} ago`;
     return `latch: ${row.arrived} arrived${made}`;
   }
-  if (row.split && !row.held) return "no majority: the nodes disagree";
-  if (!row.held) return "free, clients wait for it";
+  if (row.split && row.state !== "held") return "no majority: the nodes disagree";
+  if (row.state !== "held") return "free, clients wait for it";
   return { shared: `shared by ${row.holder_count}`, plain: "held without a record: a plain lock, or another library's" }[row.kind] ?? "held";
 }
 
@@ -105,7 +106,7 @@ function holderCard(row, holder) {
     ["fence (the term of an election)", holder.fence],
     ["id", holder.id],
   ].filter(([, value]) => value !== null && value !== undefined);
-  const breakable = breakAllowed && (row.kind === "semaphore" || row.holders.length === 1);
+  const breakable = breakAllowed && row.state === "held" && (row.kind === "semaphore" || row.holders.length === 1);
   const id = `break-${holder.slot ?? "lock"}`;
   return el("div", { class: "holder-card" }, [
     el("strong", {}, [el("bdi", { text: who(holder) })]),

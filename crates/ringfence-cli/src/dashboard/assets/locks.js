@@ -14,7 +14,7 @@ const COLUMNS = [
 const KINDS = { exclusive: "", lock: "", shared: "shared", plain: "plain", semaphore: "semaphore", latch: "latch" };
 /** Rows above and below the visible part. */
 const SPARE = 6;
-const MARKS = { held: "holder", free: "free", other: "another holder", mute: "does not vote", down: "down" };
+const MARKS = { held: "holder", free: "free", other: "another holder", reported: "has a holder, no majority is known", mute: "does not vote", down: "down" };
 
 const rows = new Map();
 /** Rows on the page by their index in `order`. */
@@ -24,6 +24,8 @@ let sort = { by: "name", down: false };
 let chosen = null;
 let onOpen = () => {};
 let hasList = false;
+/** Why the list is not complete. */
+let problem = null;
 
 export const keyOf = (row) => `${row.part} ${row.name}`;
 const rowHeight = () => (matchMedia("(max-width: 720px)").matches ? 84 : 44);
@@ -65,6 +67,7 @@ export function changeLocks(event) {
   for (const row of event.gone) rows.delete(keyOf(row));
   for (const row of event.changed) rows.set(keyOf(row), row);
   hasList = event.cluster.list.ended_ms !== null;
+  problem = event.cluster.list.problem;
   if (event.event === "all" || event.gone.length > 0 || event.changed.length > 0) arrange();
   else if (rows.size === 0) showEmpty();
 }
@@ -101,7 +104,9 @@ function showEmpty() {
   empty.hidden = order.length > 0;
   $("locks").hidden = order.length === 0;
   if (!empty.hidden) {
-    empty.textContent = !hasList
+    empty.textContent = problem !== null
+      ? `Not known: ${shown(problem)}.`
+      : !hasList
       ? "Searching the nodes."
       : rows.size > 0
         ? "No lock fits the search."
@@ -148,7 +153,7 @@ function fillRow(element, row, index) {
   element.dataset.key = key;
   element.setAttribute("aria-rowindex", index + 2);
   element.setAttribute("aria-selected", key === chosen);
-  element.classList.toggle("split", row.split);
+  element.classList.toggle("split", row.split || row.state === "unknown");
   const cell = (id, children) => el("div", { role: "gridcell", class: `cell ${id}` }, children);
   const kind = row.kept ? "kept" : KINDS[row.kind];
   element.replaceChildren(
@@ -158,7 +163,7 @@ function fillRow(element, row, index) {
     ]),
     cell("holder", [el("bdi", { class: "text", text: holders(row) })]),
     cell("lease", leaseBar(row)),
-    cell("fence", [el("span", { class: "text number", text: row.part === "lock" && row.holders.length === 1 ? (row.holders[0].fence ?? "none") : "" })]),
+    cell("fence", [el("span", { class: "text number", text: row.part === "lock" && row.state === "held" && row.holders.length === 1 ? (row.holders[0].fence ?? "none") : "" })]),
     cell("votes", [marks(row.votes)]),
     cell("queue", [el("span", { class: "text", text: queue(row) })]),
   );
@@ -169,10 +174,20 @@ function holders(row) {
     const first = row.parties.slice(0, 3).map(shown).join(", ");
     return first + (row.arrived > 3 ? ` and ${row.arrived - 3} more` : "");
   }
+  if (row.state === "unknown") return unknown(row);
   if (row.split && row.holders.length === 0) return "the nodes disagree";
-  if (row.holders.length === 0) return row.held ? "another client" : "free";
+  if (row.holders.length === 0) return row.state === "held" ? "another client" : "free";
   const others = row.holder_count - 1;
   return who(row.holders[0]) + (others > 0 ? ` and ${others} more` : "");
+}
+
+/** What is known of a lock of which it is unknown whether it is held. */
+export function unknown(row) {
+  const reported = row.votes.filter((mark) => mark === "reported").length;
+  const said = row.holders.map(who).join(", ");
+  if (said === "") return "unknown, no majority";
+  if (reported === 0) return `unknown, no majority: a node says ${said}`;
+  return `unknown, no majority: ${reported} of ${row.votes.length} nodes ${reported === 1 ? "says" : "say"} ${said}`;
 }
 
 function queue(row) {
@@ -197,8 +212,8 @@ function lease(row) {
 }
 
 function leaseBar(row) {
-  const holder = lease(row);
-  if (holder === null) return [el("span", { class: "text", text: row.held && row.holders.length > 0 ? "no expiry" : "" })];
+  const holder = row.state === "unknown" ? null : lease(row);
+  if (holder === null) return [el("span", { class: "text", text: row.state === "held" && row.holders.length > 0 ? "no expiry" : "" })];
   return bar(holder);
 }
 

@@ -142,8 +142,8 @@ fn a_remnant_on_a_minority_is_shown_as_a_split_vote() {
     votes[kept] = "other";
     let row = &rows[0];
     assert_eq!(
-        (&row["held"], &row["split"]),
-        (&json!(false), &json!(true)),
+        (&row["state"], &row["split"]),
+        (&json!("free"), &json!(true)),
         "{row:#}"
     );
     assert_eq!(row["votes"], json!(votes));
@@ -186,6 +186,7 @@ fn metrics_count_the_cluster(port: u16) {
         "ringfence_cluster_held{kind=\"semaphore\"} 1",
         "ringfence_cluster_queued 1",
         "ringfence_cluster_split 0",
+        "ringfence_cluster_unknown 0",
     ] {
         assert!(page.lines().any(|found| found == line), "{line}\n{page}");
     }

@@ -10,14 +10,14 @@ use super::TOKEN;
 
 /// An answer of the dashboard.
 #[derive(Debug)]
-pub(super) struct HttpAnswer {
+pub(crate) struct HttpAnswer {
     pub(super) status: u16,
     pub(super) head: String,
-    pub(super) body: String,
+    pub(crate) body: String,
 }
 
 impl HttpAnswer {
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
@@ -75,7 +75,7 @@ pub(super) fn ask(port: u16, line: &str, headers: &[&str], body: &str) -> HttpAn
 
 /// A request with the token.
 #[track_caller]
-pub(super) fn get(port: u16, path: &str) -> HttpAnswer {
+pub(crate) fn get(port: u16, path: &str) -> HttpAnswer {
     let token = format!("Authorization: Bearer {TOKEN}");
     ask(port, &format!("GET {path}"), &[&token], "")
 }

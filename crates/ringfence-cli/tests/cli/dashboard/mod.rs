@@ -6,7 +6,7 @@ mod browser;
 mod cast;
 mod cost;
 mod guards;
-mod http;
+pub(crate) mod http;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -20,9 +20,9 @@ use super::scene::{PATIENCE, Running, Scene};
 const TOKEN: &str = "a-token-of-24-characters";
 
 /// A running dashboard, which is killed at the end of its test.
-struct DashboardProcess {
+pub(crate) struct DashboardProcess {
     running: Running,
-    port: u16,
+    pub(crate) port: u16,
 }
 
 impl DashboardProcess {
@@ -46,7 +46,7 @@ impl DashboardProcess {
 
     /// Starts it with a token; viewers may break locks.
     #[track_caller]
-    fn with_token(scene: &Scene, options: &[&str]) -> Self {
+    pub(crate) fn with_token(scene: &Scene, options: &[&str]) -> Self {
         let file = token_file(scene, TOKEN, 0o600);
         Self::start(
             scene,

@@ -6,38 +6,28 @@ use std::time::Duration;
 
 use crate::message::{Arrivals, Holder, READERS_SHOWN, ReaderView, TICKETS_SHOWN, View};
 use crate::node::Tier;
-use crate::protocol::{Vote, quorum};
+use crate::protocol::quorum;
 
 use super::super::PERMITS_MAX;
-use super::super::error::InspectError;
 use super::super::inspection::{
-    HolderInspection, HolderKind, Inspection, LatchInspection, NodeInspection, SemaphoreInspection,
-    WaiterInspection,
+    HolderInspection, HolderKind, Inspection, LatchInspection, LockState, NodeInspection,
+    ReportedHolder, SemaphoreInspection, WaiterInspection,
 };
-use super::super::votes::Votes;
 
 /// The majority's view of the lock `name`.
-pub(super) fn view(
-    name: String,
-    names: &[String],
-    nodes: Vec<NodeInspection>,
-) -> Result<Inspection, InspectError> {
-    let quorum = quorum(nodes.len());
+pub(super) fn view(name: String, nodes: Vec<NodeInspection>) -> Inspection {
+    let (count, quorum) = (nodes.len(), quorum(nodes.len()));
     let answered = answered(&nodes);
-    if answered.len() < quorum {
-        let votes = nodes.iter().map(|node| match &node.view {
-            Ok(_) => Vote::Granted,
-            Err(error) => Vote::Failed(error.clone()),
-        });
-        return Err(InspectError::NoQuorum {
-            name,
-            votes: Votes::worded("answers", names, votes),
-        });
-    }
-    let holding = same_holder(&answered, quorum);
+    let voting = answered.iter().filter(|answer| answer.votes).count();
+    let groups = groups(&answered);
+    let most = groups.iter().map(HolderGroup::support).max().unwrap_or(0);
+    let state = LockState::of(most, count - voting, count);
+    let holding = groups.iter().max_by_key(|group| group.support());
+    let holding = holding.filter(|_| state == LockState::Held);
+    let holding = holding.map(HolderGroup::voting).unwrap_or_default();
     let tiers = holding.iter();
     let tiers = tiers.map(|answer| answer.tier.unwrap_or(Tier::BestEffort));
-    let durability = Tier::of_majority(tiers, nodes.len());
+    let durability = Tier::of_majority(tiers, count);
     let held = holder(&holding, quorum);
     let readers = readers(&holding, quorum);
     let shared_by = reached_by(quorum, holding.iter().map(|answer| answer.view.shared_by));
@@ -52,13 +42,17 @@ pub(super) fn view(
         _ => held.clone().into_iter().collect(),
     };
     // At least so many on a majority: a ticket on a minority is no position in the queue.
-    let waiting = reached_by(quorum, answered.iter().map(|answer| answer.view.waiting));
+    let enough = known_by(quorum, answered.len());
+    let waiting = reached_by(enough, answered.iter().map(|answer| answer.view.waiting));
     let holder_count = shared_by.unwrap_or(0).max(holders.len() as u64);
-    let (queue, kept) = (queue(&answered, quorum), is_kept(&holding));
-    Ok(Inspection {
+    let (queue, kept) = (queue(&answered, enough), is_kept(&holding));
+    let mut reported: Vec<_> = groups.iter().flat_map(HolderGroup::reported).collect();
+    reported.sort_by_key(|one| Reverse(one.nodes));
+    Inspection {
         name,
         kind,
-        held: held.is_some(),
+        state,
+        reported,
         kept,
         label: held.as_ref().and_then(|held| held.label.clone()),
         holder_id: held.as_ref().and_then(|held| held.id.clone()),
@@ -70,7 +64,13 @@ pub(super) fn view(
         waiting: waiting.unwrap_or_default(),
         queue,
         nodes,
-    })
+    }
+}
+
+/// How many nodes must say something before it is shown: a majority if one answers, else any node,
+/// because then all that is shown is what single nodes say.
+fn known_by(quorum: usize, answered: usize) -> usize {
+    if answered >= quorum { quorum } else { 1 }
 }
 
 /// The semaphore `name`, if it is in use. `admission` is what the nodes have of its admission
@@ -81,9 +81,15 @@ pub(in crate::client) fn semaphore(
     mut slots: Vec<Inspection>,
 ) -> Option<SemaphoreInspection> {
     let quorum = quorum(admission.nodes.len());
-    let recorded = answered(&admission.nodes).into_iter();
-    let recorded = reached_by(quorum, recorded.filter_map(|answer| answer.view.permits));
-    let last_held = slots.iter().rposition(|slot| slot.held);
+    let recorded = answered(&admission.nodes);
+    let enough = known_by(quorum, recorded.len());
+    let recorded = recorded.into_iter();
+    let recorded = reached_by(enough, recorded.filter_map(|answer| answer.view.permits));
+    let last_held = slots.iter().rposition(|slot| match slot.state {
+        LockState::Held => true,
+        LockState::Free => false,
+        LockState::Unknown => !slot.reported.is_empty(),
+    });
     let held = last_held.map_or(0, |last| last as u64 + 1);
     let permits = recorded.unwrap_or(0).min(u64::from(PERMITS_MAX)).max(held);
     if permits == 0 && admission.waiting == 0 {
@@ -101,8 +107,8 @@ pub(in crate::client) fn semaphore(
 
 /// The latch, if it is in use. `latch` is what the nodes have of its key.
 pub(in crate::client) fn latch(latch: &Inspection) -> Option<LatchInspection> {
-    let quorum = quorum(latch.nodes.len());
     let answered = answered(&latch.nodes);
+    let quorum = known_by(quorum(latch.nodes.len()), answered.len());
     let known = || {
         let known = answered.iter();
         known.filter_map(|answer| Some((answer, answer.view.arrivals.as_ref()?)))
@@ -119,6 +125,7 @@ pub(in crate::client) fn latch(latch: &Inspection) -> Option<LatchInspection> {
     let ages = known().filter_map(|(answer, arrivals)| answer.since(arrivals.since_us?));
     Some(LatchInspection {
         name: latch.name.clone(),
+        quorum: latch.has_quorum(),
         arrived: arrived.unwrap_or(0),
         parties: parties.map(|(party, _)| shown_party(party)).collect(),
         age: median(ages),
@@ -137,6 +144,7 @@ struct NodeAnswer<'a> {
     view: &'a View,
     tier: Option<Tier>,
     clock_us: u64,
+    votes: bool,
 }
 
 impl NodeAnswer<'_> {
@@ -153,25 +161,105 @@ fn answered(nodes: &[NodeInspection]) -> Vec<NodeAnswer<'_>> {
             view: node.view.as_ref().ok()?,
             tier: node.tier,
             clock_us: node.clock_us?,
+            votes: node.votes(),
         })
     });
     answers.collect()
 }
 
-/// The answers of nodes that have one and the same holder, if they are a majority.
-fn same_holder<'a>(answered: &[NodeAnswer<'a>], quorum: usize) -> Vec<NodeAnswer<'a>> {
-    // A holder without an id is another library's. Without its secret nothing shows whether two
-    // nodes have the same one, so they count as one.
-    let id_of = |answer: &NodeAnswer<'a>| Some(answer.view.holder.as_ref()?.id.clone());
-    let same = |id: Option<String>| -> Vec<NodeAnswer<'a>> {
-        let answers = answered.iter().copied();
-        let has = |answer: &NodeAnswer<'a>| id_of(answer).is_some_and(|other| other == id);
-        answers.filter(has).collect()
-    };
-    let holders = answered.iter().filter_map(id_of).map(same);
-    let most = holders.max_by_key(Vec::len);
-    most.filter(|answers| answers.len() >= quorum)
-        .unwrap_or_default()
+/// Who has a lock on a node, as far as the answers of two nodes can be compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HolderSeat<'a> {
+    /// The holder with this id.
+    Token(&'a str),
+    /// Readers, each with an id of its own.
+    Readers,
+    /// Another library's client. Without its secret nothing shows whether two nodes have the same
+    /// one, so they count as one.
+    Foreign,
+}
+
+impl<'a> HolderSeat<'a> {
+    fn of(view: &'a View) -> Option<Self> {
+        let holder = view.holder.as_ref()?;
+        Some(match &holder.id {
+            Some(id) => Self::Token(id),
+            None if view.shared_by > 0 => Self::Readers,
+            None => Self::Foreign,
+        })
+    }
+}
+
+/// The answers of nodes that have the same holder.
+struct HolderGroup<'a> {
+    seat: HolderSeat<'a>,
+    answers: Vec<NodeAnswer<'a>>,
+}
+
+/// The answers by the holder that they have, in node order.
+fn groups<'a>(answered: &[NodeAnswer<'a>]) -> Vec<HolderGroup<'a>> {
+    let mut groups: Vec<HolderGroup<'a>> = Vec::new();
+    for answer in answered {
+        let Some(seat) = HolderSeat::of(answer.view) else {
+            continue;
+        };
+        match groups.iter_mut().find(|group| group.seat == seat) {
+            Some(group) => group.answers.push(*answer),
+            None => groups.push(HolderGroup {
+                seat,
+                answers: vec![*answer],
+            }),
+        }
+    }
+    groups
+}
+
+impl<'a> HolderGroup<'a> {
+    fn voting(&self) -> Vec<NodeAnswer<'a>> {
+        let answers = self.answers.iter().copied();
+        answers.filter(|answer| answer.votes).collect()
+    }
+
+    /// How many nodes that vote have one and the same holder.
+    fn support(&self) -> usize {
+        let voting = self.voting();
+        let lists_all =
+            |answer: &NodeAnswer<'_>| answer.view.readers.len() as u64 >= answer.view.shared_by;
+        if self.seat == HolderSeat::Readers && voting.iter().all(lists_all) {
+            let named = named_readers(&voting).into_values();
+            return named.map(|said| said.len()).max().unwrap_or(0);
+        }
+        // Nodes list only the first of many readers. Those may differ, and others be the same.
+        voting.len()
+    }
+
+    /// What the nodes say of each holder. Nodes that vote, if one of them has it.
+    fn reported(&self) -> Vec<ReportedHolder> {
+        let voting = self.voting();
+        let answers = if voting.is_empty() {
+            &self.answers
+        } else {
+            &voting
+        };
+        let count = |said: usize| if voting.is_empty() { 0 } else { said };
+        if self.seat == HolderSeat::Readers {
+            let named = named_readers(answers).into_iter();
+            let readers = named.map(|(id, said)| ReportedHolder {
+                holder: reader(id, &said, said.len() / 2 + 1),
+                nodes: count(said.len()),
+            });
+            let readers: Vec<_> = readers.take(READERS_SHOWN).collect();
+            if !readers.is_empty() {
+                return readers;
+            }
+        }
+        let holder = holder(answers, answers.len() / 2 + 1);
+        let reported = holder.map(|holder| ReportedHolder {
+            holder,
+            nodes: count(answers.len()),
+        });
+        reported.into_iter().collect()
+    }
 }
 
 /// The holder that the nodes of `holding` have. What a minority says of it, more than its id, may
@@ -206,29 +294,40 @@ fn is_kept(holding: &[NodeAnswer<'_>]) -> bool {
 
 /// The readers that a majority names, latest end of the lease first.
 fn readers(holding: &[NodeAnswer<'_>], quorum: usize) -> Vec<HolderInspection> {
-    let mut named: BTreeMap<&str, Vec<(&NodeAnswer<'_>, &ReaderView)>> = BTreeMap::new();
-    for answer in holding {
-        for reader in &answer.view.readers {
-            named.entry(&reader.id).or_default().push((answer, reader));
-        }
-    }
-    let readers = named.into_iter().filter(|(_, said)| said.len() >= quorum);
-    let readers = readers.map(|(id, said)| {
-        let label = agreed(quorum, said.iter().map(|(_, r)| Some(r.label.clone())));
-        let fence = agreed(quorum, said.iter().map(|(_, r)| Some(r.ballot)));
-        let lasts = reached_by(quorum, said.iter().map(|(_, reader)| reader.for_ms));
-        let held_for = said.iter().filter_map(|(a, r)| a.since(r.ballot.get()));
-        HolderInspection {
-            label: label.filter(|label| !label.is_empty()),
-            id: Some(id.to_owned()),
-            fence: fence.map(|ballot| ballot.get()),
-            held_for: median(held_for),
-            remaining: lasts.map(Duration::from_millis),
-        }
-    });
+    let named = named_readers(holding).into_iter();
+    let named = named.filter(|(_, said)| said.len() >= quorum);
+    let readers = named.map(|(id, said)| reader(id, &said, quorum));
     let mut readers: Vec<HolderInspection> = readers.take(READERS_SHOWN).collect();
     readers.sort_by_key(|reader| Reverse(reader.remaining));
     readers
+}
+
+/// What each node says of one reader.
+type SaidOfReader<'a> = Vec<(NodeAnswer<'a>, &'a ReaderView)>;
+
+fn named_readers<'a>(holding: &[NodeAnswer<'a>]) -> BTreeMap<&'a str, SaidOfReader<'a>> {
+    let mut named: BTreeMap<&str, SaidOfReader<'a>> = BTreeMap::new();
+    for answer in holding {
+        for reader in &answer.view.readers {
+            named.entry(&reader.id).or_default().push((*answer, reader));
+        }
+    }
+    named
+}
+
+/// What at least `quorum` of the nodes say of the reader `id`.
+fn reader(id: &str, said: &SaidOfReader<'_>, quorum: usize) -> HolderInspection {
+    let label = agreed(quorum, said.iter().map(|(_, r)| Some(r.label.clone())));
+    let fence = agreed(quorum, said.iter().map(|(_, r)| Some(r.ballot)));
+    let lasts = reached_by(quorum, said.iter().map(|(_, reader)| reader.for_ms));
+    let held_for = said.iter().filter_map(|(a, r)| a.since(r.ballot.get()));
+    HolderInspection {
+        label: label.filter(|label| !label.is_empty()),
+        id: Some(id.to_owned()),
+        fence: fence.map(|ballot| ballot.get()),
+        held_for: median(held_for),
+        remaining: lasts.map(Duration::from_millis),
+    }
 }
 
 /// The tickets that a majority has, in order.

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use crate::message::Claim;
 use crate::name::Name;
-use crate::node::CallError;
-use crate::protocol::Vote;
+use crate::protocol::quorum;
 
 use super::super::error::{InspectError, ListError};
 use super::super::inspect::{claims_of, majority};
-use super::super::inspection::Inspection;
+use super::super::inspection::{Inspection, LockState};
 use super::super::{Locks, PERMITS_MAX};
 use super::{ListedLock, UnreadableName};
 
@@ -77,14 +76,18 @@ impl Parts {
 impl Locks {
     /// Inspects `names`. Leaves out those that are free by now, and without `remnants` those that
     /// only a minority of the nodes has.
+    ///
+    /// `searched` tells which nodes could be searched. They answer, so if one of them refuses to
+    /// show a name, that is because of the name.
     pub(super) async fn read(
         &self,
         names: Vec<(Parts, Name)>,
+        searched: &[bool],
         remnants: bool,
     ) -> Result<(Vec<ListedLock>, Vec<UnreadableName>), ListError> {
         let keys = names.iter().flat_map(|(parts, name)| parts.keys(name));
         let keys: Vec<Name> = keys.collect();
-        let mut seen = self.inspect_keys(&keys).await?.into_iter();
+        let mut seen = self.inspect_keys(&keys, searched).await?.into_iter();
         let (mut locks, mut unreadable) = (Vec::new(), Vec::new());
         for (parts, name) in names {
             let count = parts.keys(&name).len();
@@ -117,9 +120,11 @@ impl Locks {
         });
         let listed = ListedLock {
             name: parts.given.to_string(),
-            lock: lock
-                .filter(|lock| lock.held || lock.waiting > 0 || remnants && is_on_some_node(lock)),
-            semaphore: semaphore.filter(|one| one.taken() > 0 || one.waiting > 0),
+            lock: lock.filter(|lock| is_listed(lock, remnants)),
+            semaphore: semaphore.filter(|one| {
+                let mut slots = one.slots.iter();
+                one.waiting > 0 || slots.any(|slot| is_listed(slot, false))
+            }),
             latch: latch.and_then(|latch| majority::latch(&latch)),
             read_at: clock.now(),
             clock: clock.clone(),
@@ -133,6 +138,7 @@ impl Locks {
     async fn inspect_keys(
         &self,
         keys: &[Name],
+        searched: &[bool],
     ) -> Result<Vec<Result<Inspection, InspectError>>, ListError> {
         let clock = &self.runtime().sender.clock;
         let mut ready = clock.now();
@@ -149,15 +155,25 @@ impl Locks {
             let look = self.look_at(claims).await;
             let answered = clock.now();
             ready = answered + answered.since(asked).min(PAUSE_MAX);
+            let refuses = |(node, searched): (usize, &bool)| *searched && look.refused(node);
+            let is_refused = look.answered() < quorum(searched.len())
+                && searched.iter().enumerate().any(refuses);
             let shown = |at: usize| Name::to_string(&range[at]);
-            let seen: Result<Vec<_>, _> = (0..range.len())
-                .map(|at| look.of_claim(at, shown(at)))
-                .collect();
-            match seen {
-                Ok(seen) => views.extend(seen.into_iter().map(Ok)),
-                Err(error) if !is_refused(&error) => return Err(no_quorum(error)),
-                Err(error) if range.len() == 1 => views.push(Err(error)),
-                Err(_) => {
+            match range {
+                _ if !is_refused && look.answered() == 0 => {
+                    return Err(ListError::NoQuorum {
+                        votes: look.votes(),
+                    });
+                }
+                _ if !is_refused => {
+                    let seen = (0..range.len()).map(|at| look.of_claim(at, shown(at)));
+                    views.extend(seen.map(Ok));
+                }
+                [_] => views.push(Err(InspectError::NoQuorum {
+                    name: shown(0),
+                    votes: look.votes(),
+                })),
+                _ => {
                     let (first, second) = range.split_at(range.len() / 2);
                     todo.extend([second, first]);
                 }
@@ -167,21 +183,13 @@ impl Locks {
     }
 }
 
-fn is_on_some_node(lock: &Inspection) -> bool {
-    let views = lock.nodes.iter().filter_map(|node| node.view.as_ref().ok());
-    views.into_iter().any(|view| view.holder.is_some())
-}
-
-/// Whether a node refused to show a name, as it does if its user may not read it.
-fn is_refused(error: &InspectError) -> bool {
-    let votes = error.votes().into_iter().flat_map(|votes| votes.iter());
-    let mut votes = votes.map(|vote| &vote.vote);
-    votes.any(|vote| matches!(vote, Vote::Failed(CallError::Refused(_))))
-}
-
-fn no_quorum(error: InspectError) -> ListError {
-    match error {
-        InspectError::NoQuorum { votes, .. } => ListError::NoQuorum { votes },
-        InspectError::Invalid(error) => ListError::Invalid(error),
-    }
+/// Whether a list shows the lock: it is held or queued for, or that is unknown and a node has a
+/// holder. With `remnants` also if a minority has one.
+fn is_listed(lock: &Inspection, remnants: bool) -> bool {
+    let is_held = match lock.state {
+        LockState::Held => true,
+        LockState::Free => remnants && !lock.reported.is_empty(),
+        LockState::Unknown => !lock.reported.is_empty(),
+    };
+    is_held || lock.waiting > 0
 }

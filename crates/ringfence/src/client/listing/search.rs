@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::message::{Answer, Portion};
 use crate::node::{CallError, Trouble, TroubleKind};
-use crate::protocol::{Scan, Vote, quorum};
+use crate::protocol::{Discount, Scan, Vote, quorum};
 use crate::time::Timestamp;
 
 use super::super::Locks;
@@ -23,12 +23,20 @@ const SLOWER: u32 = 4;
 /// See the module.
 pub(super) struct GroupSearch {
     locks: Locks,
-    /// The search of each node, and why it was given up in this round.
-    scans: Vec<(Scan, Option<CallError>)>,
+    scans: Vec<NodeScan>,
     /// When the round began.
     began: Timestamp,
     /// Until when the other nodes may go on, once a majority has been searched completely.
     give_up_at: Option<Timestamp>,
+}
+
+/// The search of one node.
+struct NodeScan {
+    scan: Scan,
+    /// Why it was given up in this round.
+    error: Option<CallError>,
+    /// Why the node does not vote, as of its last answer in this round.
+    discount: Option<Discount>,
 }
 
 /// One portion of one node.
@@ -44,7 +52,13 @@ impl GroupSearch {
         let began = sender.clock.now();
         let scans = sender.nodes.iter();
         Self {
-            scans: scans.map(|_| (Scan::new(breaks, began), None)).collect(),
+            scans: scans
+                .map(|_| NodeScan {
+                    scan: Scan::new(breaks, began),
+                    error: None,
+                    discount: None,
+                })
+                .collect(),
             began,
             give_up_at: None,
             locks,
@@ -57,14 +71,14 @@ impl GroupSearch {
 
     /// Whether the round is over.
     pub(super) fn is_complete(&self) -> bool {
-        self.scans.iter().all(|(scan, _)| scan.is_complete())
+        self.scans.iter().all(|one| one.scan.is_complete())
     }
 
     /// Begins the next round.
     pub(super) fn restart(&mut self) {
-        for (scan, error) in &mut self.scans {
-            scan.restart();
-            *error = None;
+        for one in &mut self.scans {
+            one.scan.restart();
+            (one.error, one.discount) = (None, None);
         }
         self.began = self.locks.runtime().sender.clock.now();
         self.give_up_at = None;
@@ -72,7 +86,7 @@ impl GroupSearch {
 
     /// Ends the round.
     pub(super) fn give_up(&mut self) {
-        self.scans.iter_mut().for_each(|(scan, _)| scan.give_up());
+        self.scans.iter_mut().for_each(|one| one.scan.give_up());
     }
 
     pub(super) fn round_age(&self) -> Duration {
@@ -82,12 +96,19 @@ impl GroupSearch {
 
     pub(super) fn nodes(&self) -> Vec<NodeSearch> {
         let nodes = self.locks.node_names().iter().zip(&self.scans);
-        let nodes = nodes.map(|(node, (scan, error))| NodeSearch {
+        let nodes = nodes.map(|(node, one)| NodeSearch {
             node: node.clone(),
-            done: scan.is_complete(),
-            error: error.clone(),
+            done: one.scan.is_complete(),
+            error: one.error.clone(),
+            discount: one.discount,
         });
         nodes.collect()
+    }
+
+    /// Which nodes have answered in this round so far.
+    pub(super) fn searched(&self) -> Vec<bool> {
+        let scans = self.scans.iter();
+        scans.map(|one| one.error.is_none()).collect()
     }
 
     /// Waits until a node may be searched, and searches one portion of every node that may be.
@@ -95,31 +116,37 @@ impl GroupSearch {
         self.locks.check_runtime()?;
         let sender = &self.locks.runtime().sender;
         let due = self.scans.iter();
-        let due = due.filter_map(|(scan, _)| scan.poll_timeout()).min();
+        let due = due.filter_map(|one| one.scan.poll_timeout()).min();
         if let Some(due) = due.filter(|due| *due > sender.clock.now()) {
             sender.clock.sleep_until(due).await;
         }
         let sent = sender.clock.now();
         let requests: Vec<_> = (0..)
             .zip(&self.scans)
-            .filter(|(_, (scan, _))| scan.poll_timeout().is_some_and(|due| due <= sent))
-            .filter_map(|(node, (scan, _))| Some((node, Arc::new(scan.poll_request()?))))
+            .filter(|(_, one)| one.scan.poll_timeout().is_some_and(|due| due <= sent))
+            .filter_map(|(node, one)| Some((node, Arc::new(one.scan.poll_request()?))))
             .collect();
         let answers = sender.ask_each(&requests, sent + PATIENCE).await;
         let now = sender.clock.now();
         let mut found = Vec::new();
         for ((node, _), answer) in requests.into_iter().zip(answers) {
-            let (scan, error) = &mut self.scans[node];
+            let NodeScan {
+                scan,
+                error,
+                discount,
+            } = &mut self.scans[node];
             let portion = answer.and_then(|reply| match reply.answer {
-                Answer::Listed(portion) => Ok((portion, reply.standing.clock_us)),
+                Answer::Listed(portion) => Ok((portion, reply.standing)),
                 _ => Err(CallError::Unknown(Trouble::new(
                     TroubleKind::Garbage,
                     "the reply does not fit the request",
                 ))),
             });
             match portion {
-                Ok((portion, clock_us)) => {
+                Ok((portion, standing)) => {
+                    *discount = sender.cluster().discount(node, standing, sent, now);
                     scan.handle_portion(&portion, sent, now);
+                    let clock_us = standing.clock_us;
                     found.push(FoundPortion { portion, clock_us });
                 }
                 Err(trouble) => {
@@ -128,7 +155,9 @@ impl GroupSearch {
                 }
             }
         }
-        self.check_quorum()?;
+        if !self.searched().contains(&true) {
+            return Err(self.no_quorum());
+        }
         self.leave_slow_nodes(now);
         Ok(found)
     }
@@ -137,7 +166,7 @@ impl GroupSearch {
     /// majority, or that pretends to have keys without end, does not keep the round from ending.
     fn leave_slow_nodes(&mut self, now: Timestamp) {
         let searched = self.scans.iter();
-        let searched = searched.filter(|(scan, error)| scan.is_complete() && error.is_none());
+        let searched = searched.filter(|one| one.scan.is_complete() && one.error.is_none());
         if searched.count() < quorum(self.scans.len()) {
             return;
         }
@@ -146,30 +175,35 @@ impl GroupSearch {
         if now < *self.give_up_at.get_or_insert_with(slowest) {
             return;
         }
-        for (scan, error) in &mut self.scans {
-            if !scan.is_complete() {
-                scan.give_up();
+        for one in &mut self.scans {
+            if !one.scan.is_complete() {
+                one.scan.give_up();
                 let trouble = Trouble::new(
                     TroubleKind::Timeout,
                     "its search took much longer than that of a majority",
                 );
-                *error = Some(CallError::Unknown(trouble));
+                one.error = Some(CallError::Unknown(trouble));
             }
         }
     }
 
-    /// A lock that a majority has is found on any majority. So others need not answer.
-    fn check_quorum(&self) -> Result<(), ListError> {
-        let failed = self.scans.iter().filter(|(_, error)| error.is_some());
-        if self.scans.len() - failed.count() >= quorum(self.scans.len()) {
-            return Ok(());
+    /// Fails unless a majority of the nodes was searched so far. What a majority has is found on any
+    /// majority, so others need not answer.
+    pub(super) fn check_quorum(&self) -> Result<(), ListError> {
+        let searched = self.searched().into_iter().filter(|searched| *searched);
+        match searched.count() >= quorum(self.scans.len()) {
+            true => Ok(()),
+            false => Err(self.no_quorum()),
         }
-        let votes = self.scans.iter().map(|(_, error)| match error {
+    }
+
+    fn no_quorum(&self) -> ListError {
+        let votes = self.scans.iter().map(|one| match &one.error {
             None => Vote::Granted,
             Some(error) => Vote::Failed(error.clone()),
         });
-        Err(ListError::NoQuorum {
+        ListError::NoQuorum {
             votes: Votes::worded("answers", self.locks.node_names(), votes),
-        })
+        }
     }
 }

@@ -1,6 +1,9 @@
-//! One liar among three nodes changes nothing that an inspection shows.
+//! One liar among three nodes changes nothing that an inspection shows. Nodes that do not vote make
+//! unknown what they could change.
 
 use crate::message::{Ballot, TicketView};
+use crate::node::{CallError, Trouble, TroubleKind};
+use crate::protocol::Discount;
 
 use super::*;
 
@@ -42,16 +45,39 @@ fn shared(readers: &[(&str, &str)]) -> View {
 }
 
 fn seen(views: Vec<View>) -> Inspection {
-    let names: Vec<String> = (0..views.len()).map(|i| format!("n{i}")).collect();
-    let nodes = views.into_iter().zip(&names);
-    let nodes = nodes.map(|(view, node)| NodeInspection {
-        node: node.clone(),
+    of_nodes(views.into_iter().map(answers).collect())
+}
+
+fn of_nodes(nodes: Vec<NodeInspection>) -> Inspection {
+    view("x".into(), nodes)
+}
+
+fn answers(view: View) -> NodeInspection {
+    NodeInspection {
+        node: "n".into(),
         tier: None,
         view: Ok(view),
         discount: None,
         clock_us: Some(CLOCK_US),
-    });
-    view("x".into(), &names, nodes.collect()).unwrap()
+    }
+}
+
+/// A node that answers, and whose vote does not count.
+fn quarantined(view: View) -> NodeInspection {
+    let left = Duration::from_secs(20);
+    NodeInspection {
+        discount: Some(Discount::Quarantined { left }),
+        ..answers(view)
+    }
+}
+
+fn down() -> NodeInspection {
+    let trouble = Trouble::new(TroubleKind::Timeout, "no answer");
+    NodeInspection {
+        view: Err(CallError::Unknown(trouble)),
+        clock_us: None,
+        ..answers(View::default())
+    }
 }
 
 #[test]
@@ -71,7 +97,7 @@ fn fence_and_label_are_those_that_a_majority_names() {
 #[test]
 fn where_no_majority_agrees_nothing_is_made_up() {
     let seen = seen(vec![held("a", 7), held("b", 8), View::default()]);
-    assert!(seen.held);
+    assert!(seen.is_held());
     assert_eq!((seen.label, seen.fence), (None, None));
 }
 
@@ -185,4 +211,90 @@ fn a_latch_shows_the_parties_that_a_majority_has() {
         (2, &["a".to_owned(), "b".to_owned()][..])
     );
     assert_eq!(latch.age, Some(Duration::from_secs(3)));
+}
+
+/// Of 1 to 5 nodes, with every number of those that have the holder, have none, and do not vote:
+/// the state is what it is however the nodes that do not vote would vote.
+#[test]
+fn the_state_is_known_only_if_no_silent_node_could_change_it() {
+    for nodes in 1..=5 {
+        for (having, free) in (0..=nodes).flat_map(|n| (0..=nodes - n).map(move |m| (n, m))) {
+            let silent = nodes - having - free;
+            let quorum = nodes / 2 + 1;
+            let could_be_held = (0..=silent).map(|more| having + more >= quorum);
+            let could_be_held: Vec<bool> = could_be_held.collect();
+            let expected = match (could_be_held.contains(&true), having >= quorum) {
+                (_, true) => LockState::Held,
+                (false, false) => LockState::Free,
+                (true, false) => LockState::Unknown,
+            };
+            for mute in [
+                down as fn() -> _,
+                || quarantined(held("me", 7)),
+                || quarantined(View::default()),
+            ] {
+                let mut views = vec![answers(held("me", 7)); having];
+                views.extend(vec![answers(View::default()); free]);
+                views.extend((0..silent).map(|_| mute()));
+                let seen = of_nodes(views);
+                let case = format!("{having} have it, {free} not, {silent} silent: {seen:?}");
+                assert_eq!(seen.state, expected, "{case}");
+                let is_known = seen.state == LockState::Held;
+                assert_eq!(seen.label.is_some(), is_known, "{case}");
+                assert_eq!(seen.holders.len(), usize::from(is_known), "{case}");
+                assert_eq!(seen.has_quorum(), having + free >= quorum, "{case}");
+                let reported = seen.reported.first().map_or(0, |one| one.nodes);
+                assert_eq!(reported, having, "{case}");
+                let is_split = expected == LockState::Free && having > 0;
+                assert_eq!(seen.is_split(), is_split, "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_majority_each_holder_is_reported_with_its_nodes() {
+    let mut other = held("you", 8);
+    other.holder.as_mut().unwrap().id = Some("9876543210".into());
+    let (one, two) = (answers(other), answers(held("me", 7)));
+    let seen = of_nodes(vec![one, two.clone(), two, down(), down()]);
+    assert_eq!(seen.state, LockState::Unknown);
+    let said = seen.reported.iter();
+    let said = said.map(|one| (one.holder.label.as_deref(), one.nodes));
+    assert_eq!(
+        said.collect::<Vec<_>>(),
+        [(Some("me"), 2), (Some("you"), 1)]
+    );
+    assert!(seen.label.is_none() && !seen.is_split());
+}
+
+/// Each node has a reader, but no reader is on two nodes.
+#[test]
+fn different_readers_on_each_node_are_no_holder() {
+    let (one, other) = ([("0123456789", "a")], [("9876543210", "b")]);
+    let found = seen(vec![shared(&one), shared(&other), View::default()]);
+    assert_eq!(found.state, LockState::Free);
+    let found = of_nodes(vec![answers(shared(&one)), answers(shared(&other)), down()]);
+    assert_eq!((found.state, found.reported.len()), (LockState::Unknown, 2));
+}
+
+#[test]
+fn without_a_majority_a_semaphore_and_a_latch_are_what_single_nodes_have() {
+    let recorded = View {
+        permits: Some(2),
+        arrivals: Some(Arrivals {
+            since_us: None,
+            arrived: 1,
+            parties: vec!["a".into()],
+        }),
+        ..View::default()
+    };
+    let key = of_nodes(vec![answers(recorded), down(), down()]);
+    let slot = |view| of_nodes(vec![answers(view), down(), down()]);
+    let slots = vec![slot(held("me", 7)), slot(View::default())];
+    let found = semaphore("x".into(), &key, slots).expect("a permit may be held");
+    assert_eq!((found.permits, found.taken(), found.unknown()), (2, 0, 2));
+    assert_eq!(found.state(), LockState::Unknown);
+    let found = latch(&key).expect("a party has arrived");
+    assert_eq!((found.arrived, found.quorum), (1, false));
 }
