@@ -223,13 +223,16 @@ pub(crate) const DOCTOR: &str = "\
 Each line has a verdict: ok, note, warning or PROBLEM. Below it is what to do.
 A note is something that this user may not see or do; nothing is wrong. -q
 leaves out ok and note. With --json each finding has a name in \"check\" that
-does not change between versions. The doctor writes nothing to any node.
+does not change between versions. The doctor writes nothing to any node, unless
+--try tells it to take a lock of its own. Without --try, \"locks can be taken\" means
+that the nodes report no reason against it.
 
 Examples:
   ringfence doctor                  check everything
   ringfence doctor -q               show only what is wrong
   ringfence doctor orders:42        may our user take this lock?
   ringfence doctor --replicas       also compare the clocks of the replicas
+  ringfence doctor --try            take a lock, and release it
 
 Exit code: 1 if there is a problem (a node that cannot vote, or no majority),
 0 if there is none, 64 usage.";

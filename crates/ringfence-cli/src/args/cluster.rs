@@ -28,19 +28,23 @@ pub(crate) struct InitArgs {
 
 /// Check the nodes: what is wrong, and what to do
 ///
-/// Checks every node, and whether the nodes fit together. Changes nothing.
+/// Checks every node, and whether the nodes fit together. Changes nothing, unless
+/// --try is given.
 #[derive(Debug, Args)]
 #[command(after_help = help::DOCTOR)]
 pub(crate) struct DoctorArgs {
     /// The name of a lock; also checks our user's rights to its keys
     #[arg(value_parser = name, add = lock_names())]
     pub(crate) name: Option<String>,
-
     /// Behind Sentinels: also log in to the replicas, and compare their clocks
     ///
     /// User and password are sent to every address that the master lists as a replica.
     #[arg(long)]
     pub(crate) replicas: bool,
+    /// Also take a lock of the doctor's own on all nodes, and release it: finds what no
+    /// node tells
+    #[arg(long = "try")]
+    pub(crate) try_lock: bool,
 }
 
 /// Show the settings in force, and where each comes from

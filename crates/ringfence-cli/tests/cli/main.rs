@@ -26,6 +26,7 @@ mod manual;
 mod metrics_file;
 mod mutants;
 mod operator;
+mod outages;
 mod pages;
 mod permits;
 mod person;

@@ -59,6 +59,9 @@ pub struct ServerExamination {
     pub rights: Result<Rights, Trouble>,
     /// Keys of ours without an expiry.
     pub keys: Result<Keys, Trouble>,
+    /// Why it refuses writes, and so locks, as far as it tells without a write. Memory that is full
+    /// is in [`Identity::memory`].
+    pub write_stops: Vec<WriteStop>,
     /// Whether it can push wakes to waiters.
     pub pushes: bool,
     /// Whether its URL has `?quarantine=off`.
@@ -69,6 +72,26 @@ pub struct ServerExamination {
     pub said_durable: bool,
     /// The Sentinels and the replicas, if Sentinels name the server.
     pub service: Option<ServiceExamination>,
+}
+
+/// Why a server refuses writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteStop {
+    /// Its last snapshot failed (`rdb_last_bgsave_status`).
+    SnapshotFailed {
+        /// Whether it refuses writes because of that (`stop-writes-on-bgsave-error`, and `save` is
+        /// set); `None` if the user may not read these settings.
+        stops: Option<bool>,
+    },
+    /// It could not write its append-only file (`aof_last_write_status`).
+    LogFailed,
+    /// Too few replicas are connected (`min-replicas-to-write`).
+    TooFewReplicas {
+        /// How many are.
+        good: u64,
+        /// How many it needs; `None` if the user may not read it.
+        needed: Option<u64>,
+    },
 }
 
 /// The facts about a service behind Sentinels.
@@ -181,6 +204,9 @@ pub enum OnDisk {
 pub struct Memory {
     /// The memory in use.
     pub used_bytes: u64,
+    /// The part of it that counts towards the limit: without the buffers of replicas and of the
+    /// append-only file.
+    pub counted_bytes: u64,
     /// The limit; zero if there is none.
     pub max_bytes: u64,
     /// `maxmemory-policy`.
@@ -191,6 +217,11 @@ impl Memory {
     /// Whether the server may evict locks.
     pub fn evicts(&self) -> bool {
         self.max_bytes > 0 && self.policy != "noeviction"
+    }
+
+    /// Whether the server refuses writes because its memory is full.
+    pub fn is_full(&self) -> bool {
+        self.max_bytes > 0 && !self.evicts() && self.counted_bytes > self.max_bytes
     }
 }
 
@@ -281,6 +312,8 @@ pub struct FileExamination {
     pub writable: bool,
     /// Whether files may be created beside it, which every lock needs.
     pub folder_writable: bool,
+    /// How much may still be written to its file system; `None` if that is not known.
+    pub free_bytes: Option<u64>,
 }
 
 /// The permissions of a file.

@@ -24,7 +24,7 @@ pub use clock::NodeClock;
 pub use examination::{
     Birth, ClockSample, Contents, Examination, FileExamination, FileMode, Found, Identity, Keys,
     Machine, Memory, OnDisk, Purpose, ReplicaExamination, Right, Rights, Role, SentinelWord,
-    ServerExamination, ServiceExamination, Voting,
+    ServerExamination, ServiceExamination, Voting, WriteStop,
 };
 // The arguments and results of a `Node`.
 pub use ringfence_core::group::Group;

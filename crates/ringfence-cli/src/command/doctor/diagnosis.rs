@@ -5,6 +5,7 @@ use std::time::Duration;
 use ringfence::node::{Examination, Found, Voting};
 
 use super::finding::{Finding, FindingVerdict};
+use super::trial::Trial;
 use super::{cluster, file, server, trouble};
 
 /// All findings about the nodes.
@@ -14,6 +15,8 @@ pub(super) struct Diagnosis {
     pub(super) findings: Vec<Finding>,
     /// Which nodes may vote, in node order.
     pub(super) voting: Vec<bool>,
+    /// Whether a lock was taken, if that was tried.
+    taken: Option<bool>,
 }
 
 impl Diagnosis {
@@ -41,7 +44,23 @@ impl Diagnosis {
         findings.extend(others);
         let count = voting.iter().filter(|votes| **votes).count();
         findings.extend(cluster::findings(nodes, count, &waiting));
-        Self { findings, voting }
+        Self {
+            findings,
+            voting,
+            taken: None,
+        }
+    }
+
+    /// Adds what happened when a lock was taken: below each node what it said.
+    pub(super) fn add_trial(&mut self, trial: Trial) {
+        self.taken = trial.taken;
+        for finding in trial.findings {
+            let node = finding.node.clone();
+            let same = |other: &Finding| node.is_some() && other.node == node;
+            let last = self.findings.iter().rposition(same);
+            let place = last.map_or(self.findings.len(), |last| last + 1);
+            self.findings.insert(place, finding);
+        }
     }
 
     /// The worst verdict of all findings. A note counts as ok.
@@ -70,7 +89,7 @@ impl Diagnosis {
             finding.check == cluster::DUPLICATES && finding.verdict == FindingVerdict::Problem
         };
         let enough = self.voting() >= cluster::quorum(self.voting.len());
-        enough && !self.findings.iter().any(is_duplicate)
+        enough && self.taken != Some(false) && !self.findings.iter().any(is_duplicate)
     }
 }
 

@@ -10,6 +10,7 @@ pub(super) fn findings(file: &FileExamination) -> Vec<Finding> {
         findings.push(file_system(file));
         findings.extend(file.mode.map(permissions));
         findings.push(writable(file));
+        findings.extend(file.free_bytes.map(space));
     }
     if let Ok(Contents::Ours { wal }) = file.contents {
         findings.push(log(wal));
@@ -98,6 +99,36 @@ fn writable(file: &FileExamination) -> Finding {
             format!("needs two files beside it, but {folder} is not writable for this user"),
             "name another file with --nodes sqlite:/path; create a folder for several users with \
              install -d -m 2770 -g GROUP FOLDER",
+        ),
+    }
+}
+
+/// What a lock may write beside a file that is not in use: the index of the log, and some pages.
+const NEEDED_BYTES: u64 = 64 << 10;
+/// With less than this, other programs may soon leave too little.
+const LITTLE_BYTES: u64 = 16 << 20;
+
+fn space(free_bytes: u64) -> Finding {
+    const CHECK: &str = "space";
+    let advice = "make room on its file system, or name a file on another one";
+    match free_bytes {
+        free if free < NEEDED_BYTES => Finding::problem(
+            CHECK,
+            format!(
+                "has {} KB left on its file system, and a lock may need {} KB",
+                free >> 10,
+                NEEDED_BYTES >> 10
+            ),
+            advice,
+        ),
+        free if free < LITTLE_BYTES => Finding::warning(
+            CHECK,
+            format!("has only {} KB left on its file system", free >> 10),
+            advice,
+        ),
+        free => Finding::ok(
+            CHECK,
+            format!("has {} MB left on its file system", free >> 20),
         ),
     }
 }

@@ -1,8 +1,9 @@
-//! `ringfence doctor`: checks the nodes, and reports what is wrong and what to do. Changes nothing.
+//! `ringfence doctor`: checks the nodes, and reports what is wrong and what to do. Changes nothing
+//! unless `--try` is given.
 //!
 //! The library collects facts (`Builder::examine`). `diagnosis.rs` turns them into findings, with
 //! `server.rs`, `rights.rs`, `file.rs` and `cluster.rs`. `text.rs` and `json.rs` format the
-//! findings.
+//! findings. With `--try`, `trial.rs` takes a lock.
 
 mod clocks;
 mod cluster;
@@ -17,6 +18,7 @@ mod service;
 #[cfg(test)]
 mod tests;
 mod text;
+mod trial;
 mod trouble;
 
 use std::io::{self, IsTerminal};
@@ -41,7 +43,11 @@ pub(super) async fn doctor(
     let builder = Locks::builder().nodes(nodes);
     let found = builder.examine_replica_clocks(args.replicas);
     let found = found.examine(name).await?;
-    let diagnosis = Diagnosis::of(&found, name);
+    let mut diagnosis = Diagnosis::of(&found, name);
+    if args.try_lock {
+        let tried = trial::take_lock(nodes, name, diagnosis.has_quorum()).await;
+        diagnosis.add_trial(tried);
+    }
     let style = Style {
         colour: io::stdout().is_terminal() && wants_colour(),
         quiet: report.quiet,

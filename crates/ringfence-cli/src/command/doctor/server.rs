@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ringfence::node::{
     Birth, ClockSample, Identity, Keys, Role, ServerExamination, Trouble, TroubleKind, Voting,
+    WriteStop,
 };
 use ringfence_core::group::Group;
 
@@ -44,6 +45,7 @@ pub(super) fn findings(
             findings.push(durability::of(server, identity, nodes));
             findings.push(eviction(server, identity));
             findings.extend(replication(server.birth.as_ref().ok(), identity));
+            findings.push(writes(&server.write_stops));
         }
         Err(trouble) => findings.push(trouble::problem("identity", trouble, node)),
     }
@@ -160,6 +162,15 @@ fn eviction(server: &ServerExamination, identity: &Identity) -> Finding {
             format!("may evict locks ({}), so it does not vote", memory.policy),
             keep,
         ),
+        () if memory.is_full() => Finding::problem(
+            CHECK,
+            format!(
+                "is out of memory and refuses locks: it uses {} of {} KB",
+                memory.counted_bytes >> 10,
+                memory.max_bytes >> 10
+            ),
+            "raise `maxmemory`, or move other data to another server",
+        ),
         () if full => Finding::warning(
             CHECK,
             format!(
@@ -170,6 +181,47 @@ fn eviction(server: &ServerExamination, identity: &Identity) -> Finding {
             "raise `maxmemory`, or move other data to another server",
         ),
         () => Finding::ok(CHECK, "evicts no keys"),
+    }
+}
+
+/// Whether it refuses writes, as far as it tells without one.
+fn writes(stops: &[WriteStop]) -> Finding {
+    const CHECK: &str = "writes";
+    let disk = "make room on its disk, or correct its `dir`; its log has the cause";
+    match stops.first() {
+        None => Finding::ok(CHECK, "reports no reason to refuse writes"),
+        Some(WriteStop::LogFailed) => Finding::problem(
+            CHECK,
+            "refuses writes: it could not write its append-only file",
+            disk,
+        ),
+        Some(WriteStop::SnapshotFailed { stops: Some(true) }) => Finding::problem(
+            CHECK,
+            "refuses writes: its last snapshot failed (`stop-writes-on-bgsave-error`)",
+            disk,
+        ),
+        Some(WriteStop::SnapshotFailed { stops: None }) => Finding::problem(
+            CHECK,
+            "its last snapshot failed; it refuses writes unless `stop-writes-on-bgsave-error` is \
+             `no`, which this user may not read",
+            disk,
+        ),
+        Some(WriteStop::SnapshotFailed { stops: Some(false) }) => Finding::warning(
+            CHECK,
+            "its last snapshot failed; it goes on, as `stop-writes-on-bgsave-error` says",
+            disk,
+        ),
+        Some(WriteStop::TooFewReplicas { good, needed }) => {
+            let needed = needed.map_or_else(|| "more".to_owned(), |needed| needed.to_string());
+            Finding::problem(
+                CHECK,
+                format!(
+                    "refuses writes: {good} replicas are connected, and it needs {needed} \
+                     (`min-replicas-to-write`)"
+                ),
+                "start its replicas, or lower `min-replicas-to-write`",
+            )
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! keys without an expiry. Every command here only reads.
 
 mod service;
+mod writes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,6 +92,9 @@ impl Examiner {
         let born = born.map_or(Value::Nil, |born| std::mem::replace(born, Value::Nil));
         let options = UrlOptions::of(&self.url);
         let replicas = replicas(answers.get(REPLICATION_ANSWER));
+        let write_stops = self
+            .write_stops(&mut connection, &answers, may_ask_config)
+            .await;
         let server = Server::look(answers, &self.reporter)
             .map(|server| server.with_options(options))
             .map(|server| server.with_epoch(master.as_ref().map(|(found, _)| found.epoch)))
@@ -124,6 +128,7 @@ impl Examiner {
             birth,
             rights: rights.map(|found| found.rights),
             keys,
+            write_stops,
             pushes: connection.has_pushes(),
             quarantine_off: options.no_quarantine,
             eviction_allowed: options.eviction_allowed,

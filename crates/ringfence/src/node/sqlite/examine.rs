@@ -44,8 +44,15 @@ pub(crate) fn examine(path: &Path) -> FileExamination {
             Err(_) => folder_writable,
         },
         folder_writable,
+        free_bytes: free_bytes(folder),
         path,
     }
+}
+
+/// How much our user may still write to the file system of `folder`.
+fn free_bytes(folder: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(folder).ok()?;
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
 /// The nearest existing folder on the path.

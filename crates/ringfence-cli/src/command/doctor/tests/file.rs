@@ -21,6 +21,7 @@ fn file() -> FileExamination {
         }),
         writable: true,
         folder_writable: true,
+        free_bytes: Some(1 << 30),
     }
 }
 
@@ -95,4 +96,27 @@ fn a_file_that_cannot_hold_locks_is_a_problem() {
     assert_eq!(only(&open, "permissions").verdict, FindingVerdict::Warning);
     let plain = of_file(with(Ok(Contents::Ours { wal: false })));
     assert_eq!(only(&plain, "log").verdict, FindingVerdict::Warning);
+}
+
+#[test]
+fn a_file_system_that_is_full_is_a_problem_and_one_that_is_nearly_full_a_warning() {
+    for (free_bytes, verdict) in [
+        (Some(0), FindingVerdict::Problem),
+        (Some(60 << 10), FindingVerdict::Problem),
+        (Some(1 << 20), FindingVerdict::Warning),
+        (Some(1 << 30), FindingVerdict::Ok),
+        (None, FindingVerdict::Ok),
+    ] {
+        let diagnosis = of_file(FileExamination {
+            free_bytes,
+            ..file()
+        });
+        assert_eq!(
+            diagnosis.verdict(),
+            verdict,
+            "{free_bytes:?}: {diagnosis:#?}"
+        );
+        let is_usable = verdict != FindingVerdict::Problem;
+        assert_eq!(diagnosis.has_quorum(), is_usable, "{diagnosis:#?}");
+    }
 }

@@ -43,6 +43,7 @@ fn healthy(number: u8, nodes: usize) -> (Examination, ServerExamination) {
             tier: Tier::Quarantined,
             memory: Memory {
                 used_bytes: 1 << 20,
+                counted_bytes: 1 << 20,
                 max_bytes: 0,
                 policy: "noeviction".to_owned(),
             },
@@ -63,6 +64,7 @@ fn healthy(number: u8, nodes: usize) -> (Examination, ServerExamination) {
             complete: true,
             ..Keys::default()
         }),
+        write_stops: Vec::new(),
         pushes: true,
         quarantine_off: false,
         eviction_allowed: false,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringfence::node::{Found, Keys, OnDisk, Purpose, Right, Role, Tier, TroubleKind};
+use ringfence::node::{Found, Keys, OnDisk, Purpose, Right, Role, Tier, TroubleKind, WriteStop};
 
 use super::{healthy, identity, nodes, only, says, second, trouble};
 use crate::command::doctor::diagnosis::Diagnosis;
@@ -329,4 +329,61 @@ fn a_key_without_expiry_is_a_warning() {
 fn a_server_that_cannot_push_is_a_warning() {
     let pushless = second(|server| server.pushes = false);
     says(&pushless, "wakes", Warning, true, &["RESP3"]);
+}
+
+#[test]
+fn a_server_that_is_out_of_memory_does_not_vote() {
+    let full = second(|server| {
+        let memory = &mut identity(server).memory;
+        (memory.used_bytes, memory.counted_bytes) = (9 << 20, 8 << 20);
+        memory.max_bytes = (8 << 20) - 1;
+    });
+    says(
+        &full,
+        "eviction",
+        FindingVerdict::Problem,
+        false,
+        &["out of memory"],
+    );
+    // What does not count towards the limit stops nothing.
+    let nearly = second(|server| {
+        let memory = &mut identity(server).memory;
+        (memory.used_bytes, memory.counted_bytes) = (9 << 20, 8 << 20);
+        memory.max_bytes = 8 << 20;
+    });
+    says(
+        &nearly,
+        "eviction",
+        FindingVerdict::Warning,
+        true,
+        &["when it is full"],
+    );
+}
+
+#[test]
+fn a_server_that_refuses_writes_does_not_vote() {
+    for (stop, word) in [
+        (WriteStop::SnapshotFailed { stops: Some(true) }, "snapshot"),
+        (WriteStop::SnapshotFailed { stops: None }, "may not read"),
+        (WriteStop::LogFailed, "append-only"),
+        (
+            WriteStop::TooFewReplicas {
+                good: 0,
+                needed: Some(1),
+            },
+            "min-replicas-to-write",
+        ),
+    ] {
+        let nodes = second(|server| server.write_stops = vec![stop]);
+        says(&nodes, "writes", FindingVerdict::Problem, false, &[word]);
+    }
+    let stop = WriteStop::SnapshotFailed { stops: Some(false) };
+    let nodes = second(|server| server.write_stops = vec![stop]);
+    says(
+        &nodes,
+        "writes",
+        FindingVerdict::Warning,
+        true,
+        &["goes on"],
+    );
 }

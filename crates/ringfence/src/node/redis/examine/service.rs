@@ -118,13 +118,24 @@ impl Examiner {
         connection: &mut Connection,
         may_ask_config: bool,
     ) -> Option<u64> {
+        let least = self.setting(connection, "min-replicas-to-write", may_ask_config);
+        least.await?.parse().ok()
+    }
+
+    /// A setting of the server; `None` if our user may not read it.
+    pub(super) async fn setting(
+        &self,
+        connection: &mut Connection,
+        name: &str,
+        may_ask_config: bool,
+    ) -> Option<String> {
         if !may_ask_config {
             return None;
         }
         let mut pipe = redis::pipe();
-        pipe.cmd("CONFIG").arg("GET").arg("min-replicas-to-write");
+        pipe.cmd("CONFIG").arg("GET").arg(name);
         let answers = self.bounded(connection.ask(pipe)).await.ok()?;
-        setting(answers.first()?)?.parse().ok()
+        setting(answers.first()?).map(str::to_owned)
     }
 }
 

@@ -32,8 +32,10 @@ impl Info {
     }
 
     pub(crate) fn memory(&self) -> Memory {
+        let used_bytes = self.number("used_memory");
         Memory {
-            used_bytes: self.number("used_memory"),
+            used_bytes,
+            counted_bytes: used_bytes.saturating_sub(self.number("mem_not_counted_for_evict")),
             max_bytes: self.number("maxmemory"),
             policy: quote(self.get("maxmemory_policy").unwrap_or("noeviction")),
         }

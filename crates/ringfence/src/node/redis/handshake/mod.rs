@@ -3,7 +3,7 @@
 
 pub(crate) mod born;
 pub(crate) mod image;
-mod info;
+pub(crate) mod info;
 mod init;
 pub(crate) mod search;
 pub(crate) mod sections;
