@@ -2,10 +2,12 @@
 //!
 //! Every text passes through here, so that no control character reaches a terminal.
 
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::OFlags;
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
@@ -19,6 +21,23 @@ pub(crate) struct Report {
     pub(crate) quiet: bool,
     /// Tell what happens.
     pub(crate) verbose: bool,
+}
+
+const JSON: &str = "json";
+
+impl Report {
+    /// The format, as an argument for another process of ours.
+    pub(crate) fn format(self) -> &'static str {
+        if self.json { JSON } else { "text" }
+    }
+
+    /// A report in the format of that argument.
+    pub(crate) fn of_format(format: &OsStr) -> Self {
+        Self {
+            json: format == JSON,
+            ..Self::default()
+        }
+    }
 }
 
 /// Why ringfence failed, and its exit code.
@@ -177,6 +196,20 @@ pub(crate) fn reader_has_gone() -> bool {
     let mut polled = [PollFd::new(&stdout, PollFlags::empty())];
     let known = rustix::event::poll(&mut polled, Some(&Timespec::default()));
     known.is_ok() && polled[0].revents().contains(PollFlags::ERR)
+}
+
+/// Whether stdout was closed when this program was started (`>&-`). The standard library opens
+/// `/dev/null` in its place, for reading and writing; a shell opens it for writing only.
+pub(crate) fn stdout_was_closed() -> bool {
+    let stdout = io::stdout();
+    let is_null = || {
+        let null = rustix::fs::stat("/dev/null").ok()?;
+        let found = rustix::fs::fstat(&stdout).ok()?;
+        Some(found.st_rdev == null.st_rdev && found.st_mode == null.st_mode)
+    };
+    let flags = rustix::fs::fcntl_getfl(&stdout);
+    let is_for_both = flags.is_ok_and(|flags| flags.contains(OFlags::RDWR));
+    is_for_both && is_null().unwrap_or(false)
 }
 
 /// Writes a line of JSON to stderr.

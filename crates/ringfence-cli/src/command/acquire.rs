@@ -6,12 +6,17 @@ use super::CommandContext;
 use super::take::{TakeRequest, take};
 use crate::args::AcquireArgs;
 use crate::exit::Exit;
-use crate::report::CliFailure;
+use crate::report::{CliFailure, stdout_was_closed};
 
 pub(super) async fn acquire(
     context: &CommandContext,
     args: AcquireArgs,
 ) -> Result<Exit, CliFailure> {
+    if stdout_was_closed() {
+        return Err(CliFailure::usage(
+            "stdout is closed, so nobody could read the token; no lock was taken",
+        ));
+    }
     let request = TakeRequest {
         name: &args.name,
         terms: &args.terms,

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ringfence::url::without_passwords;
+use ringfence::url::{parse_nodes, without_passwords};
 use serde_json::{Value, json};
 
 use crate::args::{ConfigArgs, DEFAULT_STOP_GRACE, DEFAULT_TTL, Global};
@@ -62,7 +62,11 @@ pub(super) fn config(
         "files": read,
     });
     report.result(&text(&rows, &read, config), &value)?;
-    Ok(Exit::Success)
+    // What is in force is shown also if no command can use it.
+    match parse_nodes(nodes.urls()) {
+        Ok(_) => Ok(Exit::Success),
+        Err(error) => Err(CliFailure::usage(error.to_string())),
+    }
 }
 
 impl SettingRow {

@@ -137,7 +137,7 @@ async fn run_to_the_end(
 pub(crate) fn run_if_internal() -> Option<Exit> {
     let mut args = std::env::args_os();
     match args.next()?.to_str()? {
-        shim::NAME => shim::run(args, Report::default()),
+        shim::NAME => shim::run(args),
         watchdog::NAME => Some(watchdog::run(args)),
         death::NAME => death::run(args),
         _ => None,

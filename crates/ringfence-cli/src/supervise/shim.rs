@@ -24,7 +24,7 @@ use super::terminal;
 use super::watchdog::{recv_descriptor, send_descriptor};
 use crate::exit::Exit;
 use crate::nodes;
-use crate::report::Report;
+use crate::report::{CliFailure, Report};
 
 /// The process name of the shim. No other program has it.
 pub(super) const NAME: &str = "ringfence: starting a command";
@@ -46,7 +46,13 @@ pub(super) struct Go {
 
 impl Shim {
     /// Starts a shim for `argv`, with this standard input and the signals in `mask` blocked.
-    pub(super) fn spawn(argv: &[OsString], stdin: impl AsFd, mask: SigSet) -> io::Result<Self> {
+    /// It reports in the format of `report` if it cannot execute the command.
+    pub(super) fn spawn(
+        argv: &[OsString],
+        stdin: impl AsFd,
+        mask: SigSet,
+        report: Report,
+    ) -> io::Result<Self> {
         let blocked: Vec<_> = mask
             .iter()
             .map(|signal| (signal as i32).to_string())
@@ -58,6 +64,7 @@ impl Shim {
             .arg0(NAME)
             .arg(getpid().to_string())
             .arg(blocked.join(","))
+            .arg(report.format())
             .args(argv)
             .stdin(OwnedFd::from(theirs))
             .process_group(0)
@@ -93,9 +100,10 @@ impl Shim {
 
 /// The main function of the shim. Returns only if the command could not be executed, with the exit
 /// code for the reason.
-pub(super) fn run(mut args: impl Iterator<Item = OsString>, report: Report) -> Option<Exit> {
+pub(super) fn run(mut args: impl Iterator<Item = OsString>) -> Option<Exit> {
     let parent = args.next()?;
     let mask = mask(args.next()?.to_str()?);
+    let report = Report::of_format(&args.next()?);
     let program = args.next()?;
     let go = match prepare(&parent, mask) {
         Ok(Some(go)) => go,
@@ -113,11 +121,13 @@ pub(super) fn run(mut args: impl Iterator<Item = OsString>, report: Report) -> O
         .env_remove(nodes::NODES_FILE)
         .envs(go.env)
         .exec();
-    report.error(&format!("cannot run `{}`: {error}", program.display()));
-    Some(match error.kind() {
+    let exit = match error.kind() {
         io::ErrorKind::NotFound => Exit::NotFound,
         _ => Exit::NotExecutable,
-    })
+    };
+    let text = format!("cannot run `{}`: {error}", program.display());
+    report.failure(&CliFailure::new(exit, text));
+    Some(exit)
 }
 
 /// Prepares this process and waits for the word to go; `None` if there will be none.

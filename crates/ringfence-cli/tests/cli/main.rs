@@ -39,6 +39,7 @@ mod shared;
 mod signals;
 mod terminal;
 mod tokens;
+mod truth;
 mod unknown;
 mod usage;
 mod watch;

@@ -6,9 +6,11 @@ use rustix::process::{Signal, kill_current_process_group};
 
 use super::super::death::Typed;
 use super::super::reap::Ended;
+use super::super::schedule::OnLost;
 use super::super::signals::{asks_to_stop, is_for_group};
 use super::super::terminal;
 use super::{CommandStage, Supervisor};
+use crate::duration;
 
 impl Supervisor<'_> {
     /// Set if INT or QUIT ended the command and was typed at the keyboard.
@@ -65,6 +67,7 @@ impl Supervisor<'_> {
             self.continue_command();
         } else if terminal::is_job_of_a_shell() {
             terminal.reclaim();
+            self.warn_of_stop();
             // Stop the whole group, as Ctrl-Z does: the calling script, and the other processes of
             // a pipeline. Returns when the shell has continued us.
             let _ = kill_current_process_group(Signal::STOP);
@@ -72,6 +75,20 @@ impl Supervisor<'_> {
         } else if signal == Signal::TSTP.as_raw() {
             let _ = self.family.signal_group(Signal::CONT);
         }
+    }
+
+    /// Says what a stop means for the lock: we are stopped, too, and renew nothing.
+    fn warn_of_stop(&self) {
+        let (now, deadline) = (Clock::System.now(), self.lease.deadline());
+        let lock = &self.work.lock;
+        let left = duration::show(deadline.since(now));
+        let then = match self.work.schedule.on_lost() {
+            OnLost::Ignore => "",
+            OnLost::Term | OnLost::Kill => "; the command is killed then unless it is continued",
+        };
+        self.report.warn(&format!(
+            "stopped: the lock `{lock}` is not renewed meanwhile, and lasts for {left}{then}"
+        ));
     }
 
     /// The lock was not renewed while we were stopped. If it has ended, the command must not run

@@ -23,21 +23,15 @@ use crate::report::Report;
 
 /// The process name of the watchdog. No other program has it.
 pub(in super::super) const NAME: &str = "ringfence: watching over a command";
-const JSON: &str = "json";
-const TEXT: &str = "text";
-
 /// The arguments of the watchdog: the format of its output, then the command.
 pub(super) fn args(report: Report, argv: &[OsString]) -> impl Iterator<Item = OsString> {
-    let format = if report.json { JSON } else { TEXT };
-    [OsString::from(format)].into_iter().chain(argv.to_vec())
+    let format = OsString::from(report.format());
+    [format].into_iter().chain(argv.to_vec())
 }
 
 /// The main function of the watchdog.
 pub(in super::super) fn run(mut args: impl Iterator<Item = OsString>) -> Exit {
-    let report = Report {
-        json: args.next().is_some_and(|format| format == JSON),
-        ..Report::default()
-    };
+    let report = Report::of_format(&args.next().unwrap_or_default());
     match watch(report, args.collect()) {
         Ok(()) => Exit::Success,
         Err(error) => {
@@ -164,7 +158,7 @@ impl CommandWatch {
     fn spawn_shim(&self) -> io::Result<Shim> {
         let stdin = self.stdin.as_ref();
         let stdin = stdin.ok_or_else(|| io::Error::other("the command was started already"))?;
-        Shim::spawn(&self.argv, stdin, self.mask)
+        Shim::spawn(&self.argv, stdin, self.mask, self.report)
     }
 
     fn spawn(&mut self, start: Start) -> io::Result<ProcessIdentity> {
