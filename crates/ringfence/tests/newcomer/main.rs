@@ -8,9 +8,9 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ringfence_testkit::{Flavor, Fleet, Server};
+use ringfence_testkit::{Flavor, Fleet, Server, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -155,14 +155,12 @@ impl Running {
 
     /// Has the program take locks until so many lines of its log contain `text`.
     fn logs(&mut self, lines: usize, text: &str) {
-        let until = Instant::now() + PATIENCE;
-        while self.with(text).len() < lines {
-            assert!(Instant::now() < until, "{text}: {:#?}", self.logged);
+        wait_until(text, PATIENCE, || {
             self.lock();
-            if let Ok(line) = self.lines.recv_timeout(Duration::from_millis(200)) {
-                self.logged.push(line);
-            }
-        }
+            let line = self.lines.recv_timeout(Duration::from_millis(200));
+            self.logged.extend(line);
+            self.with(text).len() >= lines
+        });
     }
 
     fn with(&self, text: &str) -> Vec<&String> {
