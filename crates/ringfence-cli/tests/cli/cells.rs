@@ -129,8 +129,8 @@ fn with_a_majority_it_is_known_what_the_majority_has() {
 
 #[test]
 fn without_a_majority_nothing_is_claimed() {
-    cell(Lock::Held, 4, 2, Silence::Down, "unknown");
-    cell(Lock::Held, 3, 2, Silence::Quarantined, "unknown");
+    cell(Lock::Held, 3, 2, Silence::Down, "unknown");
+    cell(Lock::Held, 4, 2, Silence::Quarantined, "unknown");
     cell(Lock::Free, 3, 2, Silence::Misconfigured, "unknown");
     cell(Lock::Held, 3, 2, Silence::Hung, "unknown");
     cell(Lock::Free, 3, 3, Silence::Down, "unknown");

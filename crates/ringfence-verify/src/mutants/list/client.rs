@@ -3,6 +3,7 @@
 use super::{Mutant, edit};
 
 const LEASE: &str = "crates/ringfence/src/client/lease.rs";
+const INSPECTION: &str = "crates/ringfence/src/client/inspection.rs";
 const OBSERVER: &str = "crates/ringfence/src/client/observer.rs";
 const GUARD: &str = "crates/ringfence/src/client/guard.rs";
 const HOLD_WORK: &str = "crates/ringfence/src/client/hold_work.rs";
@@ -21,10 +22,16 @@ mutants! {
 
     /// A leader is reported only if a majority of the nodes has it as the holder.
     LeaderOfFewer:
-        edit(OBSERVER, "tally",
-            "let quorum = quorum(self.runtime.sender.nodes.len());",
-            "let quorum = quorum(self.runtime.sender.nodes.len())
-                 - usize::from(mutant!(LeaderOfFewer));");
+        edit(INSPECTION, "of",
+            "let quorum = quorum(nodes);",
+            "let quorum = quorum(nodes) - usize::from(mutant!(LeaderOfFewer));");
+
+    /// A lock is called free only if no holder can have a majority, whatever the nodes have that do
+    /// not vote.
+    UnknownIsFree:
+        edit(INSPECTION, "of",
+            "most if most + silent < quorum => Self::Free,",
+            "most if most + silent < quorum || mutant!(UnknownIsFree) => Self::Free,");
 
     /// Only rising terms are reported.
     TermsFall:
