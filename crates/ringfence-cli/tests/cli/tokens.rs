@@ -204,6 +204,22 @@ fn the_lock_delay_counts_for_the_lease_and_stays_after_an_extend() {
 }
 
 #[test]
+fn a_token_whose_ttl_is_over_is_lost_and_cuts_no_lock_delay() {
+    let scene = Scene::embedded();
+    let token = acquired(&scene, &["--ttl", "1s", "--lock-delay", "1h"]);
+    let lease_ms = || {
+        let seen = ringfence(&scene, &["--json", "status", "x"]);
+        let seen: Value = serde_json::from_str(seen.stdout()).expect("JSON");
+        seen["remaining_ms"].as_u64().expect("a number")
+    };
+    wait_until("the ttl to be over", PATIENCE, || lease_ms() <= 3_600_000);
+    for command in ["extend", "release"] {
+        assert_eq!(with_token(&scene, command, &token), 79, "{command}");
+    }
+    assert!(!scene.is_free(), "the delay is kept");
+}
+
+#[test]
 fn the_token_of_a_command_under_a_permit_is_of_its_permit() {
     let scene = Scene::embedded();
     let rf = super::scene::program();

@@ -1,13 +1,15 @@
 //! The rule of the handshake that decides when a server is born again, as a pure function.
 //!
 //! A server stores a birth record (`ringfence:born` on Redis). The record identifies one
-//! incarnation of the server: run id, replication id and, in a group with Sentinels, the
-//! configuration epoch. A handshake compares the record with the current state of the server:
+//! incarnation of the server: run id, replication id, the number of the database and, in a group
+//! with Sentinels, the configuration epoch. A handshake compares the record with the current state
+//! of the server:
 //!
 //! | the handshake finds | the handshake does |
 //! |---|---|
 //! | no record | birth |
 //! | the record has an epoch, the client knows none | refuses, writes nothing |
+//! | the number of another database | birth: the databases were swapped |
 //! | the same epoch, and the client may not read the server's state | keeps the record |
 //! | any difference, but the operator says that failovers lose nothing | records the difference |
 //! | another run id | birth, unless the server was and is durable, and was never promoted |
@@ -25,6 +27,11 @@
 //! (`repl-backlog-ttl`). The first replica also changes the replication id, but leaves no former
 //! one; nothing is lost then.
 //!
+//! `SWAPDB` gives a client the data of another application, whose record has the same run id and
+//! replication id. Locks that this client's application holds are not in that data, so it is a birth
+//! even if the operator says that failovers lose nothing. The values of the group are then not those
+//! of the record.
+//!
 //! Between two handshakes a replicated server compares the replication id whenever it writes a
 //! holder ([`Incarnation::stands_for`]). Clients check other servers once a second.
 
@@ -35,6 +42,8 @@ pub struct Incarnation<Id> {
     pub run_id: Id,
     /// The server's replication id; `None` if the server does not report it.
     pub replication_id: Option<Id>,
+    /// The number of the database that has the record.
+    pub database: u32,
     /// The configuration epoch that a majority of Sentinels confirmed; `None` without Sentinels.
     pub epoch: Option<u64>,
     /// Whether a replica was ever seen. It never becomes false again.
@@ -53,6 +62,8 @@ pub struct Present<Id> {
     pub run_id: Id,
     /// Its replication id (`master_replid`); `None` if it does not report it.
     pub replication_id: Option<Id>,
+    /// The number of the client's database.
+    pub database: u32,
     /// Whether it remembers a former replication id (`master_replid2` is not zero).
     pub former_id: bool,
     /// Whether the server would still remember a former replication id after a whole quarantine:
@@ -92,6 +103,9 @@ pub fn judge<Id: Clone + PartialEq>(
     };
     if stored.epoch.is_some() && now.epoch.is_none() {
         return BirthVerdict::NeedsSentinels;
+    }
+    if stored.database != now.database {
+        return BirthVerdict::Birth(now.record(stored.replicated));
     }
     let same_run = stored.run_id == now.run_id;
     if now.unseen && same_run && stored.epoch == now.epoch {
@@ -173,6 +187,7 @@ impl<Id: Clone + PartialEq> Present<Id> {
         Incarnation {
             run_id: self.run_id.clone(),
             replication_id: self.replication_id.clone(),
+            database: self.database,
             epoch: self.epoch,
             replicated,
             // A replica that is started as a master has this record, but it may lack the last

@@ -165,6 +165,17 @@ impl Entry {
         self.key.as_ref().is_some_and(|key| key.value == token)
     }
 
+    /// Whether `token` holds the name only because of its lock delay: no more than `delay_ms` is
+    /// left of its lease. The holder's own time is over then.
+    pub(super) fn is_in_delay(&self, now: Moment, token: &str, delay_ms: u64) -> bool {
+        let until_ms = match &self.key {
+            Some(key) if key.value == token => key.until_ms,
+            _ => self.reader(token).map(|reader| reader.until_ms),
+        };
+        let left_ms = until_ms.map(|until| until.saturating_sub(now.lease_ms));
+        delay_ms > 0 && left_ms.is_some_and(|left| left <= delay_ms)
+    }
+
     /// The record's seat, if the key shows that its owner still holds.
     pub(super) fn seat(&self) -> Option<&Seat> {
         let seat = self.record.as_ref()?.seat.as_ref()?;

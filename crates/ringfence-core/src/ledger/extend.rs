@@ -15,6 +15,10 @@ pub(super) fn extend(
     op: &Extend,
 ) -> Answer {
     let (claims, token) = (&request.claims[..], request.token.expose());
+    let ended = |entry: &Entry| entry.is_in_delay(now, token, op.delay_ms);
+    if entries.iter().any(ended) {
+        return or_broken(entries, token, Answer::Gone);
+    }
     match not_held(now, entries, claims, token) {
         // A reader that finds another holder has lost its share.
         Some(Answer::Held(holder)) if claims[holder.claim].mode == Mode::Shared => {

@@ -62,6 +62,7 @@ fn tickets(entry: &Entry) -> Vec<TicketView> {
         since_us: ticket.since_us,
         id: ticket.id.clone(),
         shared: ticket.shared,
+        label: ticket.label.clone(),
     });
     views.collect()
 }

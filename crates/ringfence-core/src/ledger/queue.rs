@@ -33,6 +33,11 @@ pub struct QueueEntry {
     pub elsewhere: bool,
     /// The caller waits to share the name. Other shared waiters do not block it.
     pub shared: bool,
+    /// For a slot of a semaphore: how many permits the caller gives the semaphore. The caller can
+    /// use only slots below this number. Zero in other queues.
+    pub permits: u32,
+    /// The caller's label.
+    pub label: String,
 }
 
 impl WaitQueue {
@@ -55,16 +60,26 @@ impl WaitQueue {
             && self.find(ticket).is_err()
     }
 
-    /// Enters or refreshes the ticket.
+    /// Enters or refreshes the ticket of a caller that waits for a lock or at a latch.
     pub(super) fn enter(&mut self, ticket: &Ticket, mode: Mode, elsewhere: bool, now: Moment) {
         let entry = QueueEntry {
-            since_us: ticket.since_us,
-            id: ticket.id.to_string(),
-            until_ms: now.lease_ms.saturating_add(TICKET_MS),
-            refreshed_ms: now.lease_ms,
             elsewhere,
             shared: mode == Mode::Shared,
+            ..QueueEntry::new(ticket, now)
         };
+        self.write(ticket, entry);
+    }
+
+    /// Enters or refreshes the ticket of a caller that waits for a slot of `permits`.
+    pub(super) fn enter_for_slot(&mut self, ticket: &Ticket, permits: u32, now: Moment) {
+        let entry = QueueEntry {
+            permits,
+            ..QueueEntry::new(ticket, now)
+        };
+        self.write(ticket, entry);
+    }
+
+    fn write(&mut self, ticket: &Ticket, entry: QueueEntry) {
         match self.find(ticket) {
             Ok(at) => self.entries[at] = entry,
             Err(at) => self.entries.insert(at, entry),
@@ -91,8 +106,8 @@ impl WaitQueue {
         self.entries.binary_search_by(|other| other.cmp_to(ticket))
     }
 
-    /// The tickets ahead of `place`; all tickets for a caller without one.
-    fn ahead_of(&self, ticket: Option<&Ticket>) -> &[QueueEntry] {
+    /// The tickets ahead of `ticket`; all tickets for a caller without one.
+    pub(super) fn ahead_of(&self, ticket: Option<&Ticket>) -> &[QueueEntry] {
         let end = match ticket {
             None => self.entries.len(),
             Some(ticket) => match self.find(ticket) {
@@ -115,7 +130,7 @@ impl WaitQueue {
         }
     }
 
-    /// When `place` may pass the tickets ahead of it, on the lease clock; `None`: not while they
+    /// When `ticket` may pass the tickets ahead of it, on the lease clock; `None`: not while they
     /// wait. A dead head must not block a node for ever. A head that waits for another held name is
     /// not dead and must not be passed.
     pub(super) fn may_pass_at(
@@ -137,7 +152,7 @@ impl WaitQueue {
         Some(free_since_ms.saturating_add(wait_ms))
     }
 
-    /// Drops the conflicting tickets ahead of `place` that were not refreshed since the name became
+    /// Drops the conflicting tickets ahead of `ticket` that were not refreshed since the name became
     /// free: their owners did not acquire. A live owner re-enters with the same ticket.
     pub(super) fn pass(&mut self, ticket: &Ticket, mode: Mode, free_since_ms: u64) {
         self.entries.retain(|entry| {
@@ -175,6 +190,20 @@ impl WaitQueue {
 }
 
 impl QueueEntry {
+    /// The ticket of an exclusive caller, refreshed now.
+    fn new(ticket: &Ticket, now: Moment) -> Self {
+        Self {
+            since_us: ticket.since_us,
+            id: ticket.id.to_string(),
+            until_ms: now.lease_ms.saturating_add(TICKET_MS),
+            refreshed_ms: now.lease_ms,
+            elsewhere: false,
+            shared: false,
+            permits: 0,
+            label: ticket.label.to_string(),
+        }
+    }
+
     fn conflicts_with(&self, mode: Mode) -> bool {
         mode == Mode::Exclusive || !self.shared
     }

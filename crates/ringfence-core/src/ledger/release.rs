@@ -17,6 +17,7 @@ pub(super) struct ReleaseParams<'a> {
     pub(super) ticket: Option<&'a Ticket>,
     pub(super) stays: bool,
     pub(super) keep_ms: Option<u64>,
+    pub(super) delay_ms: u64,
 }
 
 impl<'a> ReleaseParams<'a> {
@@ -39,6 +40,7 @@ impl<'a> ReleaseParams<'a> {
             ticket: op.ticket.as_ref(),
             stays: op.stays,
             keep_ms: None,
+            delay_ms: op.delay_ms,
         }
     }
 }
@@ -50,6 +52,10 @@ pub(super) fn release(
     params: &ReleaseParams<'_>,
     wakes: &mut Vec<Wake>,
 ) -> Answer {
+    let ended = |entry: &Entry| entry.is_in_delay(now, params.token, params.delay_ms);
+    if entries.iter().any(ended) {
+        return Answer::Gone;
+    }
     // A late undo of attempt 1 must not delete the key of attempt 2. Otherwise there are two
     // holders although no lease has expired.
     if entries

@@ -6,11 +6,14 @@
 //! slots are free. Permits are never counted per node: with two permits on each of five nodes,
 //! three clients could each get a majority.
 
+mod turns;
+
 use crate::message::{Answer, Ballot, Holder, Mode, Permit, Slots, Ticket, Turn, Wake};
 
 use super::acquire::AcquireParams;
 use super::release::{ReleaseParams, release_one};
-use super::{Entry, Moment, PlainKey, Rules, Seat, WaitQueue};
+use super::{Entry, Moment, PlainKey, Rules, Seat};
+use turns::{count_ahead, new_wakes, served_ids};
 
 pub(super) fn acquire(
     rules: &Rules,
@@ -28,18 +31,18 @@ pub(super) fn acquire(
     if !too_old {
         record_permits(rules, now, gate, slots.len());
         if let Some(ticket) = params.ticket {
-            gate.queue.enter(ticket, Mode::Exclusive, false, now);
+            gate.queue.enter_for_slot(ticket, permits(slots), now);
             note_holder_change(rules, now, slots);
         }
     }
+    let ahead = match too_old {
+        false => count_ahead(&gate.queue, params.ticket, permits(slots), &free(slots)),
+        true => 0,
+    };
     let free: Vec<u32> = numbered(slots)
         .filter(|(_, slot)| slot.key.is_none() || slot.is_held_by(params.token))
         .map(|(number, _)| number)
         .collect();
-    let ahead = match too_old {
-        false => gate.queue.count_ahead(params.ticket, Mode::Exclusive),
-        true => 0,
-    };
     let most = recorded_permits(gate).unwrap_or(0);
     let most = most.max(slots.len() as u64);
     let (slot, answer) = if too_old {
@@ -77,7 +80,7 @@ fn decide(
         return (Some(number), check_ballot(rules, now, slot, params.ballot));
     }
     let free = free(slots);
-    let ahead = gate.queue.count_ahead(params.ticket, Mode::Exclusive) as usize;
+    let ahead = count_ahead(&gate.queue, params.ticket, permits(slots), &free) as usize;
     let waiters_before_turn = waiters_before_turn(ahead, free.len());
     // Never replace a slot that the caller asked for: votes for different slots do not add up.
     let held = asked.or(free.is_empty().then_some(0));
@@ -156,11 +159,14 @@ pub(super) fn release(
     wakes: &mut Vec<Wake>,
 ) -> Answer {
     let (gate, slots) = split(entries);
-    let entitled = entitled(&gate.queue, free(slots).len());
+    let served_before = served_ids(&gate.queue, &free(slots));
     let awaited = !gate.queue.entries.is_empty();
     let (mut freed, mut newer, mut other_holder) = (Vec::new(), false, None);
     for (number, slot) in (0u32..).zip(slots.iter_mut()) {
         if !which.include(number) {
+            continue;
+        }
+        if slot.is_in_delay(now, params.token, params.delay_ms) {
             continue;
         }
         let held = slot.is_held_by(params.token);
@@ -182,7 +188,7 @@ pub(super) fn release(
     match params.ticket {
         // The grant removed the ticket from the queue. The undo of the grant enters it again.
         Some(ticket) if params.stays && released => {
-            gate.queue.enter(ticket, Mode::Exclusive, false, now)
+            gate.queue.enter_for_slot(ticket, permits(slots), now)
         }
         Some(ticket) if !params.stays => {
             gate.queue.leave(ticket, Mode::Exclusive);
@@ -190,9 +196,14 @@ pub(super) fn release(
         _ => {}
     }
     let sender = params.ticket.filter(|_| params.stays);
-    let mut new_wakes = newly_entitled(rules, &gate.queue, free(slots).len(), &entitled, sender);
-    name_slots(&mut new_wakes, &freed);
-    wakes.append(&mut new_wakes);
+    wakes.extend(new_wakes(
+        rules,
+        &gate.queue,
+        &free(slots),
+        &served_before,
+        freed,
+        sender,
+    ));
     match other_holder {
         _ if released => Answer::Released,
         _ if newer => Answer::Newer,
@@ -211,46 +222,17 @@ pub(super) fn free_one(
     change: impl FnOnce(&mut Entry) -> Answer,
 ) -> Answer {
     let (gate, slots) = split(entries);
-    let entitled = entitled(&gate.queue, free(slots).len());
+    let served_before = served_ids(&gate.queue, &free(slots));
     let answer = change(&mut slots[slot as usize]);
-    let mut new_wakes = newly_entitled(rules, &gate.queue, free(slots).len(), &entitled, None);
-    name_slots(&mut new_wakes, &[slot]);
-    wakes.append(&mut new_wakes);
+    wakes.extend(new_wakes(
+        rules,
+        &gate.queue,
+        &free(slots),
+        &served_before,
+        vec![slot],
+        None,
+    ));
     answer
-}
-
-/// Wakes the tickets that the free slots serve now and did not serve before, and the next ticket,
-/// which has to try after the grace. Never wakes `sender`, which knows it already.
-fn newly_entitled(
-    rules: &Rules,
-    queue: &WaitQueue,
-    free: usize,
-    entitled_before: &[String],
-    sender: Option<&Ticket>,
-) -> Vec<Wake> {
-    let is_sender = |id: &String| sender.is_some_and(|ticket| *ticket.id == **id);
-    let mut newly = entitled(queue, free);
-    newly.retain(|id| !entitled_before.contains(id) && !is_sender(id));
-    let next = queue.entries.get(free);
-    let next = next.filter(|next| !newly.is_empty() && !is_sender(&next.id));
-    let wake = |ticket, after_ms| Wake {
-        ticket,
-        after_ms,
-        slot: None,
-    };
-    let newly = newly.into_iter().map(|ticket| wake(ticket, 0));
-    let next = next.map(|next| wake(next.id.clone(), rules.grace_ms));
-    newly.chain(next).collect()
-}
-
-/// Adds the freed slot to each wake that is due at once. If each node picked a slot by itself,
-/// nodes that have executed another release meanwhile would pick another one, and the votes would
-/// not add up. A waiter that is woken after the grace asks for any slot that is free then.
-fn name_slots(wakes: &mut [Wake], freed: &[u32]) {
-    let at_once = wakes.iter_mut().filter(|wake| wake.after_ms == 0);
-    for (wake, slot) in at_once.zip(freed) {
-        wake.slot = Some(*slot);
-    }
 }
 
 pub(super) fn refresh(
@@ -261,18 +243,18 @@ pub(super) fn refresh(
 ) -> Answer {
     let (gate, slots) = split(entries);
     for ticket in tickets {
-        gate.queue.enter(ticket, Mode::Exclusive, false, now);
+        gate.queue.enter_for_slot(ticket, permits(slots), now);
     }
     if !tickets.is_empty() {
         note_holder_change(rules, now, slots);
     }
-    let free = free(slots).len();
+    let free = free(slots);
     let turns = tickets.iter().map(|ticket| Turn {
         ahead: waiters_before_turn(
-            gate.queue.count_ahead(Some(ticket), Mode::Exclusive) as usize,
-            free,
+            count_ahead(&gate.queue, Some(ticket), permits(slots), &free) as usize,
+            free.len(),
         ),
-        free: free > 0,
+        free: !free.is_empty(),
     });
     Answer::Turns(turns.collect())
 }
@@ -308,10 +290,9 @@ fn waiters_before_turn(ahead: usize, free: usize) -> u64 {
     (ahead as u64).saturating_sub(free.max(1) as u64 - 1)
 }
 
-/// The ids of the tickets whose turn it is while `free` slots are free.
-fn entitled(queue: &WaitQueue, free: usize) -> Vec<String> {
-    let first = queue.entries.iter().take(free);
-    first.map(|ticket| ticket.id.clone()).collect()
+/// The number of permits of a semaphore with these slots.
+fn permits(slots: &[Entry]) -> u32 {
+    slots.len() as u32
 }
 
 /// When the caller may pass the tickets ahead of it; `None` for a caller without a ticket.

@@ -28,6 +28,9 @@ pub struct Extend {
     pub ballot: Ballot,
     /// The new lease, counted from when the node executes this.
     pub ttl_ms: u64,
+    /// The lock delay of a hold that is extended by its receipt; zero for a guard, which knows its
+    /// deadline. If no more than this is left of the lease, the hold is over.
+    pub delay_ms: u64,
 }
 
 /// Release the claims, if this token holds them and not under a later ballot.
@@ -48,6 +51,9 @@ pub struct Release {
     pub stays: bool,
     /// Only for a final release: keep the claims from every other client for this long.
     pub keep_ms: Option<u64>,
+    /// The lock delay of a hold that is released by its receipt, as in [`Extend`]. The release of a
+    /// hold that is over changes nothing, so that it does not cut the delay.
+    pub delay_ms: u64,
 }
 
 /// Change from exclusive to shared, under the same token and ballot, for at least `ttl_ms` more.
@@ -203,6 +209,9 @@ pub struct Ticket {
     /// No node has had this ticket before. An old `since_us` then means a wrong clock, not a long
     /// wait.
     pub first: bool,
+    /// The waiter's name, shown to people. It decides nothing. A ticket keeps it for as long as it
+    /// waits.
+    pub label: Arc<str>,
 }
 
 /// A set of slots of a semaphore.

@@ -199,7 +199,8 @@ pub struct Permit {
     pub slot: Option<u32>,
     /// The slots that are free, or that the caller already holds.
     pub free: Vec<u32>,
-    /// How many waiters are ahead of the caller; for a caller without a ticket, all waiters.
+    /// How many waiters are ahead of the caller; for a caller without a ticket, all waiters. Those
+    /// with fewer permits count only as far as they can use a free slot.
     pub ahead: u64,
     /// The largest number of permits that any client recently used for this semaphore.
     pub most: u64,
@@ -322,6 +323,8 @@ pub struct TicketView {
     pub id: String,
     /// The caller waits to share the name.
     pub shared: bool,
+    /// The caller's label.
+    pub label: String,
 }
 
 impl Holder {

@@ -88,8 +88,9 @@ pub enum QueueHint {
 /// The state of a caller's ticket, which stays the same for all its attempts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct TicketState {
-    /// Set before the first attempt that carries the ticket.
-    id: Option<Arc<str>>,
+    /// The id of the ticket and the label of its waiter. Set before the first attempt that carries
+    /// the ticket.
+    id: Option<(Arc<str>, Arc<str>)>,
     /// Whether attempts carry the ticket. The first attempt does not, unless other callers are
     /// known to wait: mostly the lock is free, and the nodes need not store a ticket.
     shown: bool,
@@ -193,11 +194,11 @@ impl Acquisition {
         state.is_some_and(|state| state.shown && state.id.is_none())
     }
 
-    /// Sets the ticket id, which must be unique.
+    /// Sets the ticket id, which must be unique, and the label of its waiter.
     #[must_use]
-    pub fn with_ticket(mut self, id: Arc<str>) -> Self {
+    pub fn with_ticket(mut self, id: Arc<str>, label: Arc<str>) -> Self {
         if let Some(state) = &mut self.ticket {
-            state.id = Some(id);
+            state.id = Some((id, label));
         }
         self
     }
@@ -254,10 +255,12 @@ impl Acquisition {
         if !state.shown {
             return None;
         }
+        let (id, label) = state.id.clone()?;
         Some(Ticket {
             since_us: state.since_us?,
-            id: state.id.clone()?,
+            id,
             first: !state.entered,
+            label,
         })
     }
 

@@ -2,6 +2,7 @@
 //! Code outside this crate builds no requests.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::message::{
     Arrive, Attend, Ballot, Claim, Kind, Op, Refresh, RefreshSlots, Release, ReleaseKind, Request,
@@ -29,6 +30,10 @@ pub struct GrantId {
     pub ticket: Option<Box<Ticket>>,
     /// For a semaphore: all its claims, and the slots to release.
     pub slots: Option<Box<(Arc<[Claim]>, Slots)>>,
+    /// Of a receipt: the lock delay. The process that has the receipt does not know the deadline of
+    /// the hold, so the nodes decide whether it has passed. Zero for a guard. At most 49 days: a
+    /// larger number would make every hold larger.
+    pub receipt_delay_ms: u32,
 }
 
 impl GrantId {
@@ -46,11 +51,18 @@ impl GrantId {
             kind,
             ticket: Some(Box::new(ticket.clone())),
             slots: slots.map(Box::new),
+            receipt_delay_ms: 0,
         }
     }
 
-    /// A lock that another process may have left behind (a receipt).
-    pub fn of_receipt(claims: Arc<[Claim]>, token: Token, ballot: Ballot, kind: Kind) -> Self {
+    /// A lock that another process may have left behind (a receipt), with its lock delay.
+    pub fn of_receipt(
+        claims: Arc<[Claim]>,
+        token: Token,
+        ballot: Ballot,
+        kind: Kind,
+        delay: Duration,
+    ) -> Self {
         Self {
             claims,
             token,
@@ -58,6 +70,7 @@ impl GrantId {
             kind,
             ticket: None,
             slots: None,
+            receipt_delay_ms: u32::try_from(delay.as_millis()).unwrap_or(u32::MAX),
         }
     }
 
@@ -109,7 +122,7 @@ impl Transmit {
         Request {
             claims: Arc::clone(&id.claims),
             token: id.token.clone(),
-            op: self.op(id.kind, id.ballot, label),
+            op: self.op(id, label),
         }
     }
 }
@@ -147,6 +160,7 @@ impl ReleaseRequests {
             ticket: id.ticket.as_deref().cloned(),
             stays,
             keep_ms: None,
+            delay_ms: id.receipt_delay_ms.into(),
         };
         Self {
             known: Arc::new(Request {

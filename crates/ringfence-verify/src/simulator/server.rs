@@ -145,6 +145,7 @@ impl Server {
             record: birth::Incarnation {
                 run_id: server.run_id,
                 replication_id: Some(server.replication_id),
+                database: 0,
                 epoch,
                 replicated: false,
                 durable,
@@ -200,6 +201,7 @@ impl Server {
             unseen: false,
             run_id: self.run_id,
             replication_id: Some(self.replication_id),
+            database: 0,
             former_id: self.former_id.is_some(),
             // `repl-backlog-ttl` has its default: an hour is longer than any quarantine here.
             former_id_lasts: true,

@@ -200,8 +200,11 @@ pub struct HolderInspection {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaiterInspection {
-    /// The id of its ticket. It has no label.
+    /// The id of its ticket.
     pub id: String,
+    /// Its label, as the nodes have it. It is any text of another process: escape it before it is
+    /// shown. Empty if the nodes disagree.
+    pub label: String,
     /// For how long it has waited, by the clocks of the nodes.
     pub waited: Duration,
     /// Whether it waits to share the lock.

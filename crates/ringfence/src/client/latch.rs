@@ -207,6 +207,7 @@ impl Latch {
                 wait,
                 no_quorum_after: self.no_quorum_after,
             },
+            label: Arc::clone(&settings.label),
         })
     }
 

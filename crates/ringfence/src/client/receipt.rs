@@ -260,7 +260,13 @@ impl Lock {
         let wanted = lock.lock_delay(receipt.lock_delay).wanted(None)?;
         let claims = Arc::clone(&wanted.claims);
         let (token, ballot) = (receipt.token.clone(), receipt.ballot);
-        let id = GrantId::of_receipt(Arc::clone(&claims), token, ballot, wanted.terms.kind);
+        let id = GrantId::of_receipt(
+            Arc::clone(&claims),
+            token,
+            ballot,
+            wanted.terms.kind,
+            wanted.delay,
+        );
         let HeldAs::Slot { slot, .. } = receipt.held_as else {
             return Ok((wanted, id));
         };

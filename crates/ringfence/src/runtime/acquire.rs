@@ -92,7 +92,8 @@ pub(crate) async fn acquire(
             None => entropy.token().map_err(AcquireRefusal::NoEntropy)?,
         };
         if acquisition.needs_ticket() {
-            acquisition = acquisition.with_ticket(runtime.room.new_ticket_id());
+            acquisition =
+                acquisition.with_ticket(runtime.room.new_ticket_id(), Arc::clone(&wanted.label));
         }
         // t0 is read here, before the first send of each attempt.
         let attempt = acquisition.begin(&mut runtime.sender.cluster(), clock.now(), fresh);

@@ -21,6 +21,8 @@ pub(crate) struct LatchRequest {
     /// The latch's only claim.
     pub(crate) claims: Arc<[Claim]>,
     pub(crate) terms: LatchTerms,
+    /// The label of a caller that waits, for people.
+    pub(crate) label: Arc<str>,
 }
 
 /// Why a call on a latch failed.
@@ -183,6 +185,7 @@ impl<'a> LatchWaiter<'a> {
             since_us: 0,
             id: runtime.room.new_ticket_id(),
             first: false,
+            label: Arc::clone(&wanted.label),
         };
         let queue = Queue::Latch {
             ttl_ms: wanted.terms.ttl.as_millis() as u64,

@@ -270,7 +270,13 @@ mod tests {
             mode: Mode::Exclusive,
         }]);
         let token = Token::from_entropy([1; TOKEN_ENTROPY_BYTES]);
-        let id = GrantId::of_receipt(claims, token, Ballot::new(1), Kind::Exclusive);
+        let id = GrantId::of_receipt(
+            claims,
+            token,
+            Ballot::new(1),
+            Kind::Exclusive,
+            Duration::ZERO,
+        );
         let hour = Duration::from_secs(3600);
         let timeout = Duration::from_secs(1);
         let release = FinalRelease {

@@ -163,6 +163,7 @@ mod tests {
             since_us: 1 << 50,
             id: runtime.room.new_ticket_id(),
             first: false,
+            label: "waiter".into(),
         };
         let room = Arc::clone(&runtime.room);
         let waiter = room.enter(&runtime, &claims(), ticket, Queue::Lock);

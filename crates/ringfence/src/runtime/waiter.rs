@@ -178,6 +178,7 @@ pub(super) mod tests {
             since_us: 0,
             id: "c.1".into(),
             first: false,
+            label: "waiter".into(),
         };
         Waiter::new(&claims.into(), ticket, queue, 1)
     }

@@ -123,6 +123,47 @@ async fn init_refuses_nodes_with_locks_unless_it_is_forced() {
     round(&locks, "n").await;
 }
 
+/// Two applications have a database each on the same servers. After `SWAPDB` each of them finds the
+/// birth record of the other, which has the same run ids, and none of its own locks.
+#[tokio::test]
+async fn swapped_databases_are_a_birth_and_no_lock_has_two_holders() {
+    for flavor in Flavor::ALL {
+        let fleet = Fleet::start_with(3, |_| Server::builder(flavor));
+        let urls = |database: u32| {
+            let urls = fleet
+                .iter()
+                .map(|server| format!("{}/{database}", server.url()));
+            urls.collect::<Vec<_>>().join(",")
+        };
+        for database in [0, 1] {
+            builder(&urls(database)).init(false).await.unwrap();
+        }
+        let locks = [connect(&urls(0)).await, connect(&urls(1)).await];
+        for locks in &locks {
+            round(locks, "other").await;
+        }
+        let held = locks[0].mutex("n").renew(false).lock().await.unwrap();
+        for server in fleet.iter() {
+            assert_eq!(server.command(&["SWAPDB", "0", "1"]), "OK");
+        }
+        // A client that is connected, a new one, and a client of the other application.
+        let new = connect(&urls(0)).await;
+        for locks in [&locks[0], &new, &locks[1]] {
+            let error = locks.mutex("n").wait(SHORT).lock().await.unwrap_err();
+            assert!(matches!(error, AcquireError::Quarantined { .. }), "{error}");
+        }
+        assert!(held.check().is_ok(), "the lock is still held");
+        for (database, server) in [(0, &fleet[0]), (1, &fleet[1])] {
+            let client = redis::Client::open(format!("{}/{database}", server.url())).unwrap();
+            let born = redis::cmd("GET").arg("ringfence:born").to_owned();
+            let born: String = born.query(&mut client.get_connection().unwrap()).unwrap();
+            let fields: Vec<&str> = born.split(' ').collect();
+            assert_eq!(fields[9], database.to_string(), "{born}");
+            assert_ne!(fields[7], "0", "it has a birth: {born}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn nodes_with_a_record_of_another_version_are_refused_until_init_is_forced() {
     let fleet = Fleet::start(3);
@@ -131,7 +172,7 @@ async fn nodes_with_a_record_of_another_version_are_refused_until_init_is_forced
         server.command(&["SET", "ringfence:born", old]);
     }
     let error = builder(&fleet.urls()).connect().await.unwrap_err();
-    let words = ["of version 1", "only knows version 4", "delete the key"];
+    let words = ["of version 1", "only knows version 5", "delete the key"];
     says(&error, words);
     let error = builder(&fleet.urls()).init(false).await.unwrap_err();
     says(&error, words);

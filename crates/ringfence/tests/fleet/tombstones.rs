@@ -283,6 +283,7 @@ impl Step {
             since_us: 1,
             id: Arc::from("c.1"),
             first: false,
+            label: "waiter".into(),
         });
         let ttl_ms = LONG_MS;
         match self.op {
@@ -293,7 +294,11 @@ impl Step {
                 ticket: ticket.filter(|_| waits),
                 not_after_us: None,
             }),
-            Kind::Extend => Op::Extend(Extend { ballot, ttl_ms }),
+            Kind::Extend => Op::Extend(Extend {
+                ballot,
+                ttl_ms,
+                delay_ms: 0,
+            }),
             Kind::Release(kind, keep_ms, fate_unknown) => Op::Release(Release {
                 ballot,
                 kind,
@@ -301,6 +306,7 @@ impl Step {
                 ticket,
                 stays: false,
                 keep_ms,
+                delay_ms: 0,
             }),
             Kind::Restore => Op::Restore(Restore {
                 ballot,

@@ -181,6 +181,7 @@ mod sqlite {
             since_us: 0,
             id: format!("c.{ticket}").into(),
             first: false,
+            label: "waiter".into(),
         }
     }
 }

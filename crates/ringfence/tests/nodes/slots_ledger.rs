@@ -13,7 +13,7 @@ use ringfence_core::name::Name;
 
 use crate::support::token;
 
-/// The number of permits; some clients assume one less.
+/// The number of permits; some clients assume fewer.
 const SLOTS: u32 = 3;
 const TICKETS: usize = 5;
 
@@ -29,6 +29,8 @@ struct Ask {
     ttl_ms: u64,
     /// Of an acquire: the latest time at which it may be executed.
     not_after_us: Option<u64>,
+    /// Of an extend or release: the lock delay of a receipt.
+    delay_ms: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -81,17 +83,18 @@ fn any_ask() -> impl Strategy<Value = Ask> {
     ];
     let by = prop_oneof![4 => Just(0i64), 2 => Just(1), 1 => Just(-1), 1 => -250_000..250_000i64];
     let ballot_by = (proptest::option::weighted(0.3, slot), by);
-    let size = prop_oneof![5 => Just(SLOTS), 1 => Just(SLOTS - 1)];
+    let size = prop_oneof![4 => Just(SLOTS), 2 => Just(SLOTS - 1), 2 => Just(1)];
+    let delay_ms = prop_oneof![4 => Just(0u64), 1 => 1..60u64, 1 => 100..3_000u64];
     let ttl_ms = prop_oneof![2 => 20..60u64, 4 => 200..2_000u64, 1 => 50_000..90_000u64];
-    (0..4u8, size, what, ballot_by, ttl_ms).prop_map(|(holder, size, what, ballot_by, ttl_ms)| {
-        Ask {
-            holder,
-            size,
-            what,
-            ballot_by,
-            ttl_ms,
-            not_after_us: None,
-        }
+    let ask = (0..4u8, size, what, ballot_by, ttl_ms, delay_ms);
+    ask.prop_map(|(holder, size, what, ballot_by, ttl_ms, delay_ms)| Ask {
+        holder,
+        size,
+        what,
+        ballot_by,
+        ttl_ms,
+        not_after_us: None,
+        delay_ms,
     })
 }
 
@@ -134,6 +137,7 @@ fn request(ask: &Ask, ballot: Ballot, ticket: impl Fn((usize, bool)) -> Ticket) 
                 ticket: ticket.map(known),
                 stays: *stays,
                 keep_ms: None,
+                delay_ms: ask.delay_ms,
             },
         }),
         What::Refresh(tickets) => Op::RefreshSlots(RefreshSlots {
@@ -141,7 +145,11 @@ fn request(ask: &Ask, ballot: Ballot, ticket: impl Fn((usize, bool)) -> Ticket) 
         }),
         What::Extend(slot) => {
             only(*slot);
-            Op::Extend(Extend { ballot, ttl_ms })
+            Op::Extend(Extend {
+                ballot,
+                ttl_ms,
+                delay_ms: ask.delay_ms,
+            })
         }
         What::Restore(slot) => {
             only(*slot);
@@ -364,6 +372,7 @@ mod sqlite {
             since_us: WALL_US + ticket as u64,
             id: format!("c.{ticket}").into(),
             first,
+            label: format!("label of {ticket}").into(),
         }
     }
 }

@@ -179,11 +179,16 @@ pub(crate) fn ticket(since_us: u64, id: &str) -> Ticket {
         since_us,
         id: Arc::from(id),
         first: false,
+        label: Arc::from(format!("waiter {id}")),
     }
 }
 
 pub(crate) fn extend(ballot: Ballot, ttl_ms: u64) -> Op {
-    Op::Extend(Extend { ballot, ttl_ms })
+    Op::Extend(Extend {
+        ballot,
+        ttl_ms,
+        delay_ms: 0,
+    })
 }
 
 pub(crate) fn restore(ballot: Ballot) -> Op {
@@ -215,6 +220,7 @@ pub(crate) fn undo(ballot: Ballot, fate_unknown: bool) -> Op {
         ticket: None,
         stays: true,
         keep_ms: None,
+        delay_ms: 0,
     })
 }
 
@@ -227,6 +233,7 @@ pub(crate) fn leave(ballot: Ballot, kind: ReleaseKind, ticket: Option<&Ticket>, 
         ticket: ticket.cloned(),
         stays,
         keep_ms: None,
+        delay_ms: 0,
     })
 }
 

@@ -104,6 +104,7 @@ impl Step {
             since_us: base_us + u64::from(self.client % 3),
             id: format!("c.{}", self.client).into(),
             first: false,
+            label: format!("label of {}", self.client).into(),
         };
         let op = match self.what {
             0..=4 => Op::Acquire(Acquire {
@@ -113,7 +114,11 @@ impl Step {
                 ticket: self.with_ticket.then_some(ticket),
                 not_after_us: None,
             }),
-            5 => Op::Extend(Extend { ballot, ttl_ms }),
+            5 => Op::Extend(Extend {
+                ballot,
+                ttl_ms,
+                delay_ms: self.delay_ms(),
+            }),
             6 | 7 => Op::Downgrade(Downgrade { ballot, ttl_ms }),
             8..=10 => Op::Release(Release {
                 ballot,
@@ -122,6 +127,7 @@ impl Step {
                 ticket: self.with_ticket.then_some(ticket),
                 stays: self.stays,
                 keep_ms: None,
+                delay_ms: self.delay_ms(),
             }),
             11 => Op::Restore(Restore {
                 ballot,
@@ -148,6 +154,15 @@ impl Step {
             claims: claims.collect(),
             token: self.token(),
             op,
+        }
+    }
+
+    /// The lock delay of a receipt: longer than any lease, or shorter than what is left of one.
+    fn delay_ms(&self) -> u64 {
+        match self.offset_us % 5 {
+            0 => 100_000,
+            1 => 1,
+            _ => 0,
         }
     }
 

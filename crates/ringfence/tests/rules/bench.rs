@@ -163,6 +163,7 @@ impl Bench {
             ticket: None,
             stays: false,
             keep_ms: None,
+            delay_ms: 0,
         });
         self.send(node, name, guard.token(), undo);
     }

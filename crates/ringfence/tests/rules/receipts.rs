@@ -245,6 +245,52 @@ async fn an_extended_receipt_has_the_lock_delay_of_the_grant() {
     assert_eq!(bench.holding("x"), 0);
 }
 
+/// The process that left the lock behind may be inside its critical section until the TTL is over.
+/// The lock delay protects other clients from it, so a late receipt must not cut the delay.
+#[tokio::test]
+async fn a_late_extend_or_release_of_a_receipt_is_a_loss_and_leaves_the_lock_delay() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let lock = locks.mutex("x").ttl(ms(2000)).lock_delay(ms(5000));
+    let receipt = at_once(lock.lock()).await.unwrap().leave();
+    let receipt = Receipt::parse(&receipt.expose()).unwrap();
+    bench.pass(ms(2000)).await;
+    let extended = at_once(lock.extend_receipt(&receipt, ms(2000))).await;
+    assert!(
+        matches!(extended, Err(ExtendError::Lost { .. })),
+        "{extended:?}"
+    );
+    let released = at_once(locks.mutex("x").release_receipt(&receipt)).await;
+    let expired = ReleaseReceiptError::Release(ReleaseError::Expired);
+    assert_eq!(
+        format!("{:?}", released.unwrap_err()),
+        format!("{expired:?}")
+    );
+    bench.pass(ms(4990)).await;
+    assert_eq!(bench.holding("x"), 3, "the delay is kept");
+    bench.pass(ms(20)).await;
+    assert_eq!(bench.holding("x"), 0);
+}
+
+#[tokio::test]
+async fn a_late_release_of_a_permit_s_receipt_is_a_loss_too() {
+    let bench = Bench::new(3).await;
+    let locks = bench.client().await;
+    let pool = locks.semaphore("x", 1).ttl(ms(2000)).lock_delay(ms(5000));
+    let receipt = at_once(pool.acquire()).await.unwrap().leave();
+    bench.pass(ms(2000)).await;
+    assert!(
+        at_once(pool.extend_receipt(&receipt, ms(2000)))
+            .await
+            .is_err()
+    );
+    assert!(at_once(pool.release_receipt(&receipt)).await.is_err());
+    assert!(
+        at_once(pool.try_acquire()).await.is_err(),
+        "the delay is kept"
+    );
+}
+
 #[tokio::test]
 async fn a_released_receipt_keeps_the_lock_for_the_rest_of_hold_at_least() {
     let bench = Bench::new(3).await;

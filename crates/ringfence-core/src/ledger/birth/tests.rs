@@ -6,6 +6,7 @@ fn stored() -> Incarnation<u8> {
     Incarnation {
         run_id: 1,
         replication_id: Some(10),
+        database: 0,
         epoch: None,
         replicated: false,
         durable: false,
@@ -17,6 +18,7 @@ fn now() -> Present<u8> {
         unseen: false,
         run_id: 1,
         replication_id: Some(10),
+        database: 0,
         former_id: false,
         former_id_lasts: true,
         has_replicas: false,
@@ -104,6 +106,37 @@ fn a_server_that_was_promoted_within_its_run_is_born() {
         ..stored()
     };
     assert_eq!(judge(Some(&stored()), &now), BirthVerdict::Birth(born));
+}
+
+/// `SWAPDB`: the record of another application's database has the same run id and replication id.
+#[test]
+fn the_record_of_another_database_is_a_birth() {
+    let (stored, now) = durable();
+    let swapped = Present { database: 3, ..now };
+    let unseen = Present {
+        unseen: true,
+        ..swapped.clone()
+    };
+    let lossless = Present {
+        lossless: true,
+        ..swapped.clone()
+    };
+    let born = BirthVerdict::Birth(Incarnation {
+        database: 3,
+        ..stored.clone()
+    });
+    for now in [swapped, unseen, lossless] {
+        assert_eq!(judge(Some(&stored), &now), born, "{now:?}");
+    }
+}
+
+/// Without Sentinels it is not even looked at.
+#[test]
+fn the_record_of_another_database_with_an_epoch_needs_sentinels_too() {
+    let mut stored = stored();
+    (stored.database, stored.epoch) = (3, Some(7));
+    let refused = BirthVerdict::NeedsSentinels;
+    assert_eq!(judge(Some(&stored), &now()), refused);
 }
 
 #[test]

@@ -68,6 +68,7 @@ fn a_ballot_above_the_ceiling_is_never_stored_by_any_operation() {
         ticket: None,
         stays: false,
         keep_ms: None,
+        delay_ms: 0,
     });
     let ops = [
         acquire(high),

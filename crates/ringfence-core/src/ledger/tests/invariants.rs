@@ -75,6 +75,7 @@ impl Step {
             since_us: since_us + self.ttl_ms % 3,
             id: Arc::from(format!("c.{}", self.who)),
             first: self.ttl_ms.is_multiple_of(5),
+            label: Arc::from(format!("waiter {}", self.who)),
         }
     }
 

@@ -19,6 +19,7 @@ fn attend(tickets: &[&str], list: bool) -> Op {
         since_us: 0,
         id: Arc::from(*id),
         first: false,
+        label: Arc::from("waiter"),
     });
     Op::Attend(Attend {
         tickets: tickets.collect(),

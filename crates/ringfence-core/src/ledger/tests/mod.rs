@@ -4,6 +4,7 @@
 
 mod acquire;
 mod breaking;
+mod delay;
 mod extend;
 mod fence;
 mod invariants;
@@ -12,6 +13,7 @@ mod latch;
 mod list;
 mod order;
 mod passing;
+mod permits;
 mod plain;
 mod quarantine;
 mod queue;
@@ -223,6 +225,7 @@ impl TestNode {
             since_us: self.clock_us,
             id: Arc::from(id),
             first: true,
+            label: Arc::from("waiter"),
         }
     }
 }
@@ -265,6 +268,7 @@ fn release_op(ballot: Ballot, kind: ReleaseKind, ticket: Option<&Ticket>, stays:
         ticket: ticket.cloned(),
         stays,
         keep_ms: None,
+        delay_ms: 0,
     })
 }
 
@@ -291,7 +295,11 @@ fn acquire_for(ballot: Ballot, ttl_ms: u64) -> Op {
 }
 
 fn extend(ballot: Ballot, ttl_ms: u64) -> Op {
-    Op::Extend(Extend { ballot, ttl_ms })
+    Op::Extend(Extend {
+        ballot,
+        ttl_ms,
+        delay_ms: 0,
+    })
 }
 
 fn restore(ballot: Ballot) -> Op {
@@ -336,6 +344,7 @@ fn undo_of_unknown_fate(ballot: Ballot) -> Op {
         ticket: None,
         stays: true,
         keep_ms: None,
+        delay_ms: 0,
     })
 }
 

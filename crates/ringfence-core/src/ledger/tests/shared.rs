@@ -97,6 +97,7 @@ fn a_share_ends_with_its_own_lease_while_other_readers_still_hold() {
     let extend = Op::Extend(Extend {
         ballot: first,
         ttl_ms: TTL_MS,
+        delay_ms: 0,
     });
     assert_eq!(node.ask_as(READ, ALICE, extend).0, Answer::Gone);
 }

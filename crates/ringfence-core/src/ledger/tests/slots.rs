@@ -64,11 +64,12 @@ impl TestNode {
             since_us: START_US + by_us,
             id: Arc::from(id),
             first: false,
+            label: Arc::from("waiter"),
         }
     }
 }
 
-fn acquire_slot(ballot: Ballot, slot: Option<u32>, ticket: Option<&Ticket>) -> Op {
+pub(super) fn acquire_slot(ballot: Ballot, slot: Option<u32>, ticket: Option<&Ticket>) -> Op {
     Op::AcquireSlot(AcquireSlot {
         slot,
         acquire: Acquire {
@@ -81,7 +82,7 @@ fn acquire_slot(ballot: Ballot, slot: Option<u32>, ticket: Option<&Ticket>) -> O
     })
 }
 
-fn release_slots(
+pub(super) fn release_slots(
     slots: Slots,
     ballot: Ballot,
     kind: ReleaseKind,
@@ -97,19 +98,20 @@ fn release_slots(
             ticket: ticket.cloned(),
             stays,
             keep_ms: None,
+            delay_ms: 0,
         },
     })
 }
 
 /// A wake that is due at once, with a freed `slot`.
-fn wake_for(ticket: &str, slot: u32) -> Wake {
+pub(super) fn wake_for(ticket: &str, slot: u32) -> Wake {
     Wake {
         slot: Some(slot),
         ..wake(ticket, 0)
     }
 }
 
-fn granted(permit: &Permit, slot: u32) -> bool {
+pub(super) fn granted(permit: &Permit, slot: u32) -> bool {
     *permit.answer == Answer::Granted && permit.slot == Some(slot)
 }
 
@@ -213,6 +215,7 @@ fn an_undo_of_unknown_fate_retires_the_ballot_in_every_named_slot() {
             ticket: None,
             stays: true,
             keep_ms: None,
+            delay_ms: 0,
         },
     });
     assert_eq!(node.ask_slots(2, ALICE, of_unknown_fate).0, Answer::Gone);

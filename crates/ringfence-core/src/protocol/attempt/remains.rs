@@ -39,6 +39,7 @@ impl Attempt {
             kind: self.kind,
             ticket: self.ticket.clone().map(Box::new),
             slots: slots.map(|slots| Box::new((Arc::clone(claims), slots))),
+            receipt_delay_ms: 0,
         }
     }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::{Ballot, Downgrade, Extend, Kind, Op, Restore};
-use crate::protocol::{Extension, ExtensionVerdict, Vote};
+use crate::message::{Downgrade, Extend, Op, Restore};
+use crate::protocol::{Extension, ExtensionVerdict, GrantId, Vote};
 use crate::time::Timestamp;
 
 use super::HoldPolicy;
@@ -223,11 +223,15 @@ impl Round {
 }
 
 impl Transmit {
-    /// The operation, for a lock of this `kind` with this `ballot`.
-    pub fn op(&self, kind: Kind, ballot: Ballot, label: &Arc<str>) -> Op {
-        let ttl_ms = self.lease.as_millis() as u64;
+    /// The operation, for the lock `id`.
+    pub fn op(&self, id: &GrantId, label: &Arc<str>) -> Op {
+        let (ballot, ttl_ms) = (id.ballot, self.lease.as_millis() as u64);
         match self.action {
-            HoldAction::Extend => kind.extend(Extend { ballot, ttl_ms }),
+            HoldAction::Extend => id.kind.extend(Extend {
+                ballot,
+                ttl_ms,
+                delay_ms: id.receipt_delay_ms.into(),
+            }),
             HoldAction::Downgrade => Op::Downgrade(Downgrade { ballot, ttl_ms }),
             HoldAction::Restore => Op::Restore(Restore {
                 ballot,

@@ -76,6 +76,7 @@ fn a_break_works_with_two_of_five_nodes_down_and_no_majority_holds_the_lock_then
         let extend = Kind::Exclusive.extend(crate::message::Extend {
             ballot,
             ttl_ms: TTL.as_millis() as u64,
+            delay_ms: 0,
         });
         let outcome = server.ask(at(2), &token(1), extend);
         extension.handle_reply(node, outcome, None, at(2));

@@ -237,7 +237,7 @@ fn a_caller_waits_in_the_queue_of_a_single_server_in_quarantine() {
     };
     cluster.observe(0, &refused(), at(0), at(0));
     let acquisition = Acquisition::new(terms(), at(0), 1).in_queue(QueueHint::Unknown);
-    let mut acquisition = acquisition.with_ticket(Arc::from("t.1"));
+    let mut acquisition = acquisition.with_ticket(Arc::from("t.1"), Arc::from("job"));
     for round in 0..2u64 {
         let now = at(round * 1_000);
         let mut attempt = acquisition.begin(&mut cluster, now, token(1));

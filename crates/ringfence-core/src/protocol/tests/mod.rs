@@ -202,6 +202,7 @@ fn undo(ballot: Ballot, fate_unknown: bool) -> Op {
         ticket: None,
         stays: true,
         keep_ms: None,
+        delay_ms: 0,
     })
 }
 

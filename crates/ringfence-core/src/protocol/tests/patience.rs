@@ -97,7 +97,7 @@ fn a_ticket_that_some_node_accepted_is_kept_in_the_end() {
     let mut way = Way::new(for_ever(3));
     way.acquisition = Acquisition::new(for_ever(3), at(0), 1)
         .in_queue(QueueHint::Unknown)
-        .with_ticket("c.1".into());
+        .with_ticket("c.1".into(), "job".into());
     let outcomes = [reply(Answer::TicketOld), reply(held(None)), not_sent()].map(Some);
     let mut tickets = Vec::new();
     for _ in 0..30 {
@@ -119,7 +119,7 @@ fn a_caller_that_knows_of_others_sends_its_ticket_at_once() {
     for (line, shows) in [(QueueHint::Unknown, false), (QueueHint::Awaited, true)] {
         way.acquisition = Acquisition::new(for_ever(3), at(0), 1)
             .in_queue(line)
-            .with_ticket("c.1".into());
+            .with_ticket("c.1".into(), "job".into());
         assert_eq!(way.begin().ticket().is_some(), shows, "{line:?}");
         way.round(&all(3, held(None)));
         assert!(way.begin().ticket().is_some(), "{line:?}");
@@ -132,7 +132,7 @@ fn a_ticket_is_given_up_after_two_rounds_without_a_majority() {
     let acquisition = Acquisition::new(for_ever(3), at(0), 1);
     way.acquisition = acquisition
         .in_queue(QueueHint::Unknown)
-        .with_ticket("c.1".into());
+        .with_ticket("c.1".into(), "job".into());
     way.round(&all(3, held(None)));
     way.round(&all(3, held(None)));
     for kept in [true, false, false] {

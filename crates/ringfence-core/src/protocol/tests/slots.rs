@@ -292,6 +292,7 @@ fn a_winner_leaves_the_queues_that_still_have_its_ticket() {
         since_us: START_US,
         id: Arc::from("c.1"),
         first: true,
+        label: Arc::from("waiter"),
     };
     let yes = || permit(Answer::Granted, 0, &[0], 0);
     let no = || permit(held(None), 0, &[], 0);
@@ -326,6 +327,7 @@ fn an_attempt_that_arrives_after_its_undo_takes_no_slot() {
             ticket: None,
             stays: false,
             keep_ms: None,
+            delay_ms: 0,
         },
     });
     node.carry_out(attempt.token(), undo).unwrap();

@@ -44,6 +44,7 @@ fn undo_all(
             ticket: None,
             stays: true,
             keep_ms: None,
+            delay_ms: 0,
         });
         let outcome = servers[node].ask(now, attempt.token(), op);
         machine.handle_reply(node, &outcome, None, now);

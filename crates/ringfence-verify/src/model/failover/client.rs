@@ -67,6 +67,7 @@ impl Setting {
                 ticket: None,
                 stays: false,
                 keep_ms: None,
+                delay_ms: 0,
             }),
         }
     }

@@ -27,6 +27,7 @@ impl Setting {
             unseen: false,
             run_id: number as u8,
             replication_id: self.compared_id(server.replication_id),
+            database: 0,
             former_id: server.former_id,
             former_id_lasts: true,
             has_replicas: has_replica,
@@ -64,6 +65,7 @@ impl Setting {
         Incarnation {
             run_id: born.run.unwrap_or(NO_RUN),
             replication_id: self.compared_id(born.replication_id),
+            database: 0,
             epoch: Some(born.epoch.into()),
             replicated: true,
             durable: false,

@@ -101,6 +101,7 @@ impl Setting {
             kind: Kind::Exclusive,
             ticket: None,
             slots: None,
+            receipt_delay_ms: 0,
         });
         let mut setting = Self {
             scope,

@@ -256,4 +256,16 @@ mutants! {
             "if let Some(held @ Answer::Held(_)) = not_held(now, &checked, claims, token)
                  && !mutant!(RestoreOverHolder)
              {");
+
+    /// The birth record of another database is a birth.
+    BirthIgnoresDatabase:
+        edit(BIRTH, "judge",
+            "if stored.database != now.database {",
+            "if stored.database != now.database && !mutant!(BirthIgnoresDatabase) {");
+
+    /// A receipt is not extended when only the lock delay is left of its lease.
+    ExtendedInDelay:
+        edit(EXTEND, "extend",
+            "if entries.iter().any(ended) {",
+            "if entries.iter().any(ended) && !mutant!(ExtendedInDelay) {");
 }

@@ -5,6 +5,7 @@ use super::{Edit, Mutant, edit};
 const LATCH: &str = "crates/ringfence-core/src/ledger/latch.rs";
 const QUEUE: &str = "crates/ringfence-core/src/ledger/queue.rs";
 const SLOTS: &str = "crates/ringfence-core/src/ledger/slots.rs";
+const TURNS: &str = "crates/ringfence-core/src/ledger/slots/turns.rs";
 
 /// Shared by OldTicketAccepted, OldTicketCannotReturn.
 #[rustfmt::skip]
@@ -170,10 +171,26 @@ mutants! {
 
     /// The release of a slot wakes the waiter that may take it.
     SlotReleaseWakesNobody:
-        edit(SLOTS, "newly_entitled",
-            "let next = queue.entries.get(free);",
-            "if mutant!(SlotReleaseWakesNobody) {
-                 newly.clear();
-             }
-             let next = queue.entries.get(free);");
+        edit(TURNS, "new_wakes",
+            "let newly = served.into_iter();",
+            "let newly = served.into_iter().filter(|_| !mutant!(SlotReleaseWakesNobody));");
+
+    /// A waiter ahead with fewer permits counts only as far as it can use a free slot.
+    SlotWaiterCountsRegardless:
+        edit(TURNS, "count_for",
+            "match theirs < permits {",
+            "match theirs < permits && !mutant!(SlotWaiterCountsRegardless) {");
+
+    /// A freed slot wakes only a waiter that can use it.
+    SlotWakesRegardless:
+        edit(TURNS, "served",
+            "let usable = usable(free, entry.permits);",
+            "let most = if mutant!(SlotWakesRegardless) { u32::MAX } else { entry.permits };
+             let usable = usable(free, most);");
+
+    /// A late release of a permit's receipt does not cut the lock delay.
+    SlotReleasedInDelay:
+        edit(SLOTS, "release",
+            "if slot.is_in_delay(now, params.token, params.delay_ms) {",
+            "if slot.is_in_delay(now, params.token, params.delay_ms) && !mutant!(SlotReleasedInDelay) {");
 }

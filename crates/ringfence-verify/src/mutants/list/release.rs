@@ -119,4 +119,10 @@ mutants! {
         edit(RELEASE, "release",
             "if entries.iter().any(held) {",
             "if entries.iter().any(held) && !mutant!(UndoLosesPlace) {");
+
+    /// A late release of a receipt does not cut the lock delay.
+    ReleasedInDelay:
+        edit(RELEASE, "release",
+            "if entries.iter().any(ended) {",
+            "if entries.iter().any(ended) && !mutant!(ReleasedInDelay) {");
 }

@@ -112,4 +112,13 @@ mutants! {
             "latch || !lock(&self.state).attempting",
             "let asks = !latch && lock(&self.state).attempting;
              !asks || mutant!(SlotRefreshedOnGrant)");
+
+    /// Extend and release by a receipt carry the lock delay.
+    ReceiptWithoutDelay:
+        edit(REQUEST, "of_receipt",
+            "receipt_delay_ms: u32::try_from(delay.as_millis()).unwrap_or(u32::MAX),",
+            "receipt_delay_ms: match mutant!(ReceiptWithoutDelay) {
+                 true => 0,
+                 false => u32::try_from(delay.as_millis()).unwrap_or(u32::MAX),
+             },");
 }

@@ -13,10 +13,13 @@ const NOTICE: &str = "crates/ringfence/src/node/redis/scripts/notice.lua";
 const PROLONG: &str = "crates/ringfence/src/node/redis/scripts/prolong.lua";
 const READERS: &str = "crates/ringfence/src/node/redis/scripts/readers.lua";
 const RELEASE: &str = "crates/ringfence/src/node/redis/scripts/release.lua";
+const RELEASE_SLOT: &str = "crates/ringfence/src/node/redis/scripts/release_slot.lua";
 const RESTORE: &str = "crates/ringfence/src/node/redis/scripts/restore.lua";
 const RETIRE: &str = "crates/ringfence/src/node/redis/scripts/retire.lua";
 const SEAT: &str = "crates/ringfence/src/node/redis/scripts/seat.lua";
+const SERVED: &str = "crates/ringfence/src/node/redis/scripts/served.lua";
 const SHARE: &str = "crates/ringfence/src/node/redis/scripts/share.lua";
+const SLOT_QUEUE: &str = "crates/ringfence/src/node/redis/scripts/slot_queue.lua";
 const FAST_ACQUIRE: &str = "crates/ringfence/src/node/redis/scripts/fast_acquire.lua";
 const FAST_GRANT: &str = "crates/ringfence/src/node/redis/scripts/fast_grant.lua";
 const FAST_HELD: &str = "crates/ringfence/src/node/redis/scripts/fast_held.lua";
@@ -241,7 +244,7 @@ mutants! {
     /// An undo of a grant enters the ticket into the queue again.
     LuaUndoLosesPlace:
         edit(RELEASE, "",
-            "enter(token, { ticket }, tonumber(ARGV[11]))",
+            "enter(token, { ticket }, tonumber(ARGV[12]))",
             "");
 
     /// A restore does not undo a release.
@@ -383,4 +386,34 @@ mutants! {
             "redis.call('SET', KEYS[claims + i], text, 'PX',
                  math.max(tonumber(ARGV[3]), key_left))",
             "redis.call('SET', KEYS[claims + i], text, 'PX', ARGV[3])");
+
+    /// A waiter ahead with fewer permits counts only as far as it can use a free slot.
+    LuaSlotWaiterCountsRegardless:
+        edit(SLOT_QUEUE, "",
+            "if number < permits then",
+            "if false then");
+
+    /// A freed slot wakes only a waiter that can use it.
+    LuaSlotWakesRegardless:
+        edit(SERVED, "",
+            "if number < own then",
+            "if false then");
+
+    /// A receipt is not extended when only the lock delay is left of its lease.
+    LuaExtendedInDelay:
+        edit(EXTEND, "",
+            "if in_delay(i, delay) then",
+            "if false then");
+
+    /// A late release of a receipt does not cut the lock delay.
+    LuaReleasedInDelay:
+        edit(RELEASE, "",
+            "if in_delay(i, tonumber(ARGV[10])) then",
+            "if false then");
+
+    /// A late release of a permit's receipt does not cut the lock delay.
+    LuaSlotReleasedInDelay:
+        edit(RELEASE_SLOT, "",
+            "selected = selected and not in_delay(i, delay)",
+            "");
 }

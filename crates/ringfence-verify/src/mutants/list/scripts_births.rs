@@ -104,4 +104,10 @@ mutants! {
             r#"if server and string.match(server, '\nrun_id:(%x+)') ~= run_id
                  or id ~= replication_id or replication and not"#,
             "if replication and not");
+
+    /// The birth record of another database is a birth.
+    LuaBirthIgnoresDatabase:
+        edit(JOIN, "",
+            "if tonumber(stored_database) ~= tonumber(database) then",
+            "if false then");
 }

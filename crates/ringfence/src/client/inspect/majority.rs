@@ -4,7 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::message::{Arrivals, Holder, READERS_SHOWN, ReaderView, TICKETS_SHOWN, View};
+use crate::message::{
+    Arrivals, Holder, READERS_SHOWN, ReaderView, TICKETS_SHOWN, TicketView, View,
+};
 use crate::node::Tier;
 use crate::protocol::quorum;
 
@@ -332,18 +334,23 @@ fn reader(id: &str, said: &SaidOfReader<'_>, quorum: usize) -> HolderInspection 
 
 /// The tickets that a majority has, in order.
 fn queue(answered: &[NodeAnswer<'_>], quorum: usize) -> Vec<WaiterInspection> {
-    let mut named: BTreeMap<(u64, &str), Vec<(&NodeAnswer<'_>, bool)>> = BTreeMap::new();
+    let mut named: BTreeMap<(u64, &str), Vec<(&NodeAnswer<'_>, &TicketView)>> = BTreeMap::new();
     for answer in answered {
         for ticket in &answer.view.tickets {
             let said = named.entry((ticket.since_us, &ticket.id)).or_default();
-            said.push((answer, ticket.shared));
+            said.push((answer, ticket));
         }
     }
     let waiters = named.into_iter().filter(|(_, said)| said.len() >= quorum);
     let waiters = waiters.map(|((since_us, id), said)| WaiterInspection {
         id: id.to_owned(),
+        label: agreed(
+            quorum,
+            said.iter().map(|(_, ticket)| Some(ticket.label.clone())),
+        )
+        .unwrap_or_default(),
         waited: median(said.iter().filter_map(|(a, _)| a.since(since_us))).unwrap_or_default(),
-        shared: said.iter().filter(|(_, shared)| *shared).count() >= quorum,
+        shared: said.iter().filter(|(_, ticket)| ticket.shared).count() >= quorum,
         own: false,
     });
     waiters.take(TICKETS_SHOWN).collect()

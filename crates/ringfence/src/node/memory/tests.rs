@@ -183,6 +183,7 @@ fn lost_wakes_are_not_delivered() {
         since_us: START_US,
         id: Arc::from("b.1"),
         first: true,
+        label: "waiter".into(),
     }]);
     bench.ask(0, 2, Op::Refresh(Refresh { tickets }));
     for (lose, delivered) in [(true, 0), (false, 1)] {
@@ -196,6 +197,7 @@ fn lost_wakes_are_not_delivered() {
             ticket: None,
             stays: false,
             keep_ms: None,
+            delay_ms: 0,
         });
         bench.ask(2, 1, release);
         assert!(bench.answers().contains(&(2, Ok(Answer::Released))));

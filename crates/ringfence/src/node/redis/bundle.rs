@@ -151,9 +151,12 @@ fn kind(request: &Request) -> Option<BatchKind> {
             kind: ReleaseKind::Final,
             ticket: None,
             keep_ms: None | Some(0),
+            delay_ms: 0,
             ..
         }) if claim.mode == Mode::Exclusive => Some(BatchKind::Fast),
-        Op::Extend { .. } if claim.mode == Mode::Exclusive => Some(BatchKind::Extend),
+        Op::Extend(Extend { delay_ms: 0, .. }) if claim.mode == Mode::Exclusive => {
+            Some(BatchKind::Extend)
+        }
         Op::PlainRelease => Some(BatchKind::PlainRelease),
         _ => None,
     }

@@ -6,8 +6,8 @@ use redis::{RedisWrite, ToRedisArgs};
 
 use crate::ledger::TICKET_MS;
 use crate::message::{
-    Acquire, BREAKS_SHOWN, Break, Downgrade, Extend, List, Mode, Op, PARTIES_SHOWN, READERS_SHOWN,
-    Release, ReleaseKind, ReleaseSlot, Request, Slots, TICKETS_SHOWN, Ticket,
+    Acquire, BREAKS_SHOWN, Break, Downgrade, List, Mode, Op, PARTIES_SHOWN, READERS_SHOWN, Release,
+    ReleaseKind, ReleaseSlot, Request, Slots, TICKETS_SHOWN, Ticket,
 };
 
 use crate::name::side_key_tag;
@@ -90,8 +90,10 @@ pub(super) fn write(
             let words = (grant(&op.acquire), slot, ticket_args(&op.acquire));
             call.write(&scripts.acquire_slot, words, out);
         }
-        Op::Extend(Extend { ballot, ttl_ms }) => {
-            call.write(&scripts.extend, (ballot.get(), ttl(*ttl_ms)), out);
+        Op::Extend(op) => {
+            let delay = (op.delay_ms > 0).then_some(op.delay_ms);
+            let words = (op.ballot.get(), ttl(op.ttl_ms), delay);
+            call.write(&scripts.extend, words, out);
         }
         Op::Downgrade(Downgrade { ballot, ttl_ms }) => {
             call.write(&scripts.downgrade, (ballot.get(), ttl(*ttl_ms)), out);
@@ -170,14 +172,15 @@ impl LockCall<'_> {
             .ticket
             .as_ref()
             .map(|ticket| (ticket_text(ticket), TICKET_MS));
-        let words = (release(op), op.keep_ms.unwrap_or(0), ticket);
+        let words = (release(op), op.keep_ms.unwrap_or(0), op.delay_ms, ticket);
         self.write(&SCRIPTS.release, words, out);
     }
 
     fn write_release_slot(&self, op: &ReleaseSlot, out: &mut impl RedisWrite) {
         let ticket = op.release.ticket.as_ref();
         let ticket = ticket.map(|ticket| (TICKET_MS, ticket_text(ticket)));
-        let words = (release(&op.release), which(op.slots), ticket);
+        let delay = op.release.delay_ms;
+        let words = (release(&op.release), which(op.slots), delay, ticket);
         self.write(&SCRIPTS.release_slot, words, out);
     }
 
@@ -282,9 +285,9 @@ pub(super) fn only_name(request: &Request) -> &str {
         .map_or("", |claim| claim.name.as_str())
 }
 
-/// A ticket as a text that sorts like the ticket itself.
+/// A ticket as a text that sorts like the ticket itself. No id contains a newline.
 fn ticket_text(ticket: &Ticket) -> String {
-    format!("{:020}{}", ticket.since_us, ticket.id)
+    format!("{:020}{}\n{}", ticket.since_us, ticket.id, ticket.label)
 }
 
 /// A server refuses an expiry of zero. In the ledger such a key lasts for its last millisecond.

@@ -110,6 +110,7 @@ pub fn handshake(bytes: &[u8]) {
             said_durable: !strict,
             sentinels: false,
             never_joins: false,
+            database: 0,
         };
         if let Ok(server) = Server::read(answers.clone(), &reporter, options) {
             assert!(!server.run_id.is_empty());
@@ -197,6 +198,7 @@ fn operations() -> Vec<Op> {
         since_us: 1,
         id: Arc::from("c.1"),
         first: true,
+        label: "waiter".into(),
     };
     let tickets: Arc<[Ticket]> = Arc::from([ticket.clone(), ticket.clone()]);
     let acquire = Acquire {
@@ -213,11 +215,16 @@ fn operations() -> Vec<Op> {
         ticket: Some(ticket.clone()),
         stays,
         keep_ms: None,
+        delay_ms: 0,
     };
     vec![
         Op::Acquire(acquire.clone()),
         Kind::Slot.acquire(None, acquire),
-        Op::Extend(Extend { ballot, ttl_ms }),
+        Op::Extend(Extend {
+            ballot,
+            ttl_ms,
+            delay_ms: 0,
+        }),
         Op::Downgrade(Downgrade { ballot, ttl_ms }),
         Op::Release(release(ReleaseKind::Final, false)),
         Kind::Slot.release(Slots::All, release(ReleaseKind::Undo, true)),

@@ -148,8 +148,12 @@ impl RedisNode {
         name: &str,
         clock: Clock,
     ) -> Result<Self, ConnectError> {
-        let options = UrlOptions::default();
         let settings = client.get_connection_info().redis_settings();
+        let options = UrlOptions {
+            // A server has no database with a negative number, and refuses it.
+            database: u32::try_from(settings.db()).unwrap_or(u32::MAX),
+            ..UrlOptions::default()
+        };
         let reporter = Reporter::new(name, settings.username(), settings.password());
         let dial = Dial::client(client)?;
         let prepared = Self::with_link(dial, name.to_owned(), reporter, options, clock, None);

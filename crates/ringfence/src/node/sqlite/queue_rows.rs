@@ -18,7 +18,8 @@ pub(super) fn load(
     name: &Name,
     now: Moment,
 ) -> rusqlite::Result<Result<WaitQueue, Damaged>> {
-    let sql = "SELECT since_us, id, until_ms, refreshed_ms, elsewhere, shared FROM ticket
+    let sql = "SELECT since_us, id, until_ms, refreshed_ms, elsewhere, shared, permits, label
+               FROM ticket
                WHERE name = ?1 AND (until_ms >= ?2 OR until_ms < 0) ORDER BY since_us, id";
     let mut statement = connection.prepare_cached(sql)?;
     let rows = statement.query_map(params![name.as_str(), signed(now.lease_ms)], |row| {
@@ -89,9 +90,9 @@ pub(super) fn clear(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 fn insert(connection: &Connection, name: &Name, entry: &QueueEntry) -> rusqlite::Result<()> {
-    let sql =
-        "INSERT OR REPLACE INTO ticket (name, since_us, id, until_ms, refreshed_ms, elsewhere, shared)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    let sql = "INSERT OR REPLACE INTO ticket
+                   (name, since_us, id, until_ms, refreshed_ms, elsewhere, shared, permits, label)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
     connection.prepare_cached(sql)?.execute(params![
         name.as_str(),
         signed(entry.since_us),
@@ -100,6 +101,8 @@ fn insert(connection: &Connection, name: &Name, entry: &QueueEntry) -> rusqlite:
         signed(entry.refreshed_ms),
         entry.elsewhere,
         entry.shared,
+        entry.permits,
+        entry.label,
     ])?;
     Ok(())
 }
@@ -120,6 +123,8 @@ fn ticket(row: &Row<'_>) -> Result<QueueEntry, Damaged> {
         refreshed_ms: number(3)?,
         elsewhere: row.get(4)?,
         shared: row.get(5)?,
+        permits: row.get(6)?,
+        label: row.get(7)?,
     })
 }
 

@@ -22,7 +22,7 @@ use super::node_row::NodeRow;
 pub(super) const APPLICATION_ID: i64 = 0x5246_4e43;
 /// The format of [`TABLES`] and of what is in them. Processes with different formats follow
 /// different rules, so they must not share a file.
-pub(super) const FORMAT: i64 = 11;
+pub(super) const FORMAT: i64 = 12;
 
 /// The longest value that is read. No value that we write is nearly as long.
 const VALUE_MAX_BYTES: i32 = 64 << 10;
@@ -75,6 +75,8 @@ const TABLES: &str = "
         refreshed_ms INTEGER NOT NULL,
         elsewhere INTEGER NOT NULL,
         shared INTEGER NOT NULL,
+        permits INTEGER NOT NULL,
+        label TEXT NOT NULL,
         PRIMARY KEY (name, since_us, id)
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX ticket_until ON ticket (until_ms);

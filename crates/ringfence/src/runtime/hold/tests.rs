@@ -81,7 +81,13 @@ fn hold_on(stage: &Arc<Stage>) -> Arc<HeldLock> {
         mode: Mode::Exclusive,
     }]);
     let token = Token::from_entropy([1; TOKEN_ENTROPY_BYTES]);
-    let id = GrantId::of_receipt(claims, token, Ballot::new(1), Kind::Exclusive);
+    let id = GrantId::of_receipt(
+        claims,
+        token,
+        Ballot::new(1),
+        Kind::Exclusive,
+        Duration::ZERO,
+    );
     let hold = HeldLock::resume(&runtime, id, policy(""));
     let _ = stage.hold.set(Arc::clone(&hold));
     hold

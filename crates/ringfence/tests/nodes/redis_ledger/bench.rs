@@ -170,6 +170,7 @@ impl Bench {
             since_us: self.began_us.saturating_add_signed(by_us),
             id: id.into(),
             first,
+            label: format!("label of {id}: with blanks\nand lines").into(),
         }
     }
 

@@ -64,7 +64,11 @@ impl Bench {
                 ticket: shown.map(|shown| self.ticket(shown)),
                 not_after_us: latest.map(|by| self.clock_us().saturating_add_signed(by)),
             }),
-            What::Extend => Op::Extend(Extend { ballot, ttl_ms }),
+            What::Extend => Op::Extend(Extend {
+                ballot,
+                ttl_ms,
+                delay_ms: ask.delay_ms,
+            }),
             What::Release {
                 kind,
                 fate_unknown,
@@ -78,6 +82,7 @@ impl Bench {
                 ticket: ticket.map(|shown| self.ticket(shown)),
                 stays: *stays,
                 keep_ms: *keep_ms,
+                delay_ms: ask.delay_ms,
             }),
             What::Refresh(shown) => Op::Refresh(Refresh {
                 tickets: shown.iter().map(|shown| self.ticket(*shown)).collect(),
@@ -119,7 +124,9 @@ impl Bench {
         let plain = request.op.is_plain();
         let (counted, looked) = self.looks_at_queues();
         let before_us = self.clock_us();
-        let expiries: Vec<u64> = ends(entries).collect();
+        let expiries: Vec<u64> = ends(entries)
+            .chain(begun_delays(entries, request))
+            .collect();
         let reply = self.ask(request);
         if self.expired_meanwhile(&expiries, before_us) {
             return Ok(());
@@ -203,6 +210,19 @@ impl Bench {
         };
         Ballot::new(base.saturating_add_signed(by))
     }
+}
+
+/// When only the lock delay of a receipt is left of the lease of a key, in ms.
+fn begun_delays(entries: &[Entry], request: &Request) -> impl Iterator<Item = u64> {
+    let delay_ms = match &request.op {
+        Op::Extend(op) => op.delay_ms,
+        Op::Release(release) | Op::ReleaseSlot(ReleaseSlot { release, .. }) => release.delay_ms,
+        _ => 0,
+    };
+    let keys = entries.iter().filter_map(|entry| entry.key.as_ref());
+    let ends = keys.filter_map(|key| key.until_ms);
+    ends.filter(move |_| delay_ms > 0)
+        .map(move |end| end.saturating_sub(delay_ms))
 }
 
 /// The number of tickets of `entries`.

@@ -46,7 +46,7 @@ impl Bench {
     pub(crate) fn age(&mut self, name: &str, ticket: usize, ms: u64) {
         let [_, _, lease] = line_keys(name);
         let ticket = self.ticket((ticket, false));
-        let member = format!("{:020}{}", ticket.since_us, ticket.id);
+        let member = format!("{:020}{}\n{}", ticket.since_us, ticket.id, ticket.label);
         let until_ms = self.clock_us() / 1000 + ms;
         redis::cmd("ZADD")
             .arg((lease, "XX", until_ms, member))

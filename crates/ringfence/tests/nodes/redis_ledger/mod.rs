@@ -28,7 +28,7 @@ use ringfence_core::ledger::{
 };
 use ringfence_core::message::{
     Acquire, Answer, Ballot, Break, BreakNote, Extend, List, Op, PlainAcquire, PlainExtend,
-    Refresh, Release, ReleaseKind, Reply, Request, Restore, Ticket,
+    Refresh, Release, ReleaseKind, ReleaseSlot, Reply, Request, Restore, Ticket,
 };
 use ringfence_core::name::Name;
 use ringfence_testkit::{Flavor, Server};
@@ -183,6 +183,7 @@ fn a_release_removes_the_ticket_that_a_late_refresh_entered() {
             ballot,
             ttl_ms: 2_000,
             latest: None,
+            delay_ms: 0,
         })
     };
     let done = || What::Release {

@@ -75,6 +75,7 @@ fn any_ask_in_quarantine() -> impl Strategy<Value = Ask> {
         ballot,
         ttl_ms,
         latest: None,
+        delay_ms: 0,
     })
 }
 

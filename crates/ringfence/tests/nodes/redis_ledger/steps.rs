@@ -43,6 +43,8 @@ pub(super) struct Ask {
     /// Of an acquire: the latest time at which it may be executed, in microseconds from the clock
     /// before it.
     pub(super) latest: Option<i64>,
+    /// Of an extend or release: the lock delay of a receipt, in milliseconds.
+    pub(super) delay_ms: u64,
 }
 
 impl Ask {
@@ -129,14 +131,21 @@ pub(super) fn any_ask() -> impl Strategy<Value = Ask> {
         3 => near.clone().prop_map(Pick::Floor),
         4 => ((0..NAMES.len()), near).prop_map(|(name, by)| Pick::Seat(name, by)),
     ];
-    (0..3u8, names, what, pick, any_ttl()).prop_map(|(holder, names, what, ballot, ttl_ms)| Ask {
+    let ask = (0..3u8, names, what, pick, any_ttl(), any_delay());
+    ask.prop_map(|(holder, names, what, ballot, ttl_ms, delay_ms)| Ask {
         holder,
         names,
         what,
         ballot,
         ttl_ms,
         latest: None,
+        delay_ms,
     })
+}
+
+/// The lock delay of a receipt; mostly none.
+pub(crate) fn any_delay() -> impl Strategy<Value = u64> {
+    prop_oneof![3 => Just(0u64), 1 => 1..60u64, 1 => 100..3_000u64]
 }
 
 fn any_ttl() -> impl Strategy<Value = u64> {
@@ -182,6 +191,7 @@ pub(super) fn any_step_with_queue() -> impl Strategy<Value = Step> {
             ballot: Pick::Clock(0),
             ttl_ms,
             latest: None,
+            delay_ms: 0,
         })
     });
     prop_oneof![
@@ -242,6 +252,7 @@ pub(super) fn any_step_of_a_hand_over() -> impl Strategy<Value = Step> {
             ballot,
             ttl_ms: 500,
             latest: None,
+            delay_ms: 0,
         })
     });
     prop_oneof![
@@ -275,6 +286,7 @@ pub(super) fn any_step_of_a_break() -> impl Strategy<Value = Step> {
             ballot,
             ttl_ms: 500,
             latest: None,
+            delay_ms: 0,
         })
     });
     prop_oneof![12 => ask, 1 => (1..30u64).prop_map(|ms| Step::Wait { ms })]

@@ -76,6 +76,9 @@ pub(super) fn parse_line(
     mark_until: i64,
     (order, leases, order_until, lease_until): (Vec<String>, Vec<(String, u64)>, i64, i64),
 ) -> WaitQueue {
+    let (counted, order): (Vec<String>, Vec<String>) = order
+        .into_iter()
+        .partition(|ticket| ticket.starts_with('p'));
     let (twice, order): (Vec<String>, Vec<String>) = order
         .into_iter()
         .partition(|ticket| ticket.starts_with('e'));
@@ -84,21 +87,55 @@ pub(super) fn parse_line(
     let twice: Vec<&str> = twice.iter().map(|ticket| &ticket[1..]).collect();
     assert!(twice.iter().all(|ticket| leases.contains_key(*ticket)));
     if let Some(last) = leases.values().max() {
-        let mark = mark.expect("a queue has a mark");
-        assert!(twice.is_empty() || mark.ends_with('e'), "{mark} {twice:?}");
+        let mark = mark.as_deref().expect("a queue has a mark");
+        let flags = mark.trim_start_matches(|digit: char| digit.is_ascii_digit());
+        assert!(twice.is_empty() || flags == "e", "{mark} {twice:?}");
         for until in [mark_until, order_until, lease_until] {
             assert!(until > *last as i64, "{until} {last}");
         }
     }
-    let tickets = leases.into_iter().map(|(ticket, until_ms)| QueueEntry {
-        since_us: ticket[..20].parse().unwrap(),
-        id: ticket[20..].to_owned(),
-        until_ms,
-        refreshed_ms: until_ms - TICKET_MS,
-        elsewhere: twice.contains(&ticket.as_str()),
-        shared: false,
+    let permits = permits_by_ticket(mark.as_deref(), &counted, leases.keys());
+    let tickets = leases.into_iter().map(|(ticket, until_ms)| {
+        let (id, label) = ticket[20..].split_once('\n').unwrap();
+        QueueEntry {
+            since_us: ticket[..20].parse().unwrap(),
+            id: id.to_owned(),
+            until_ms,
+            refreshed_ms: until_ms - TICKET_MS,
+            elsewhere: twice.contains(&ticket.as_str()),
+            shared: false,
+            permits: permits[&ticket],
+            label: label.to_owned(),
+        }
     });
     WaitQueue {
         entries: tickets.collect(),
     }
+}
+
+/// How many permits the client of each ticket assumes. If all assume the same, the mark says it;
+/// otherwise each ticket is in `counted`, behind `p` and the number.
+fn permits_by_ticket<'a>(
+    mark: Option<&str>,
+    counted: &[String],
+    tickets: impl Iterator<Item = &'a String>,
+) -> BTreeMap<String, u32> {
+    let mut numbers = mark.unwrap_or_default().split('p').skip(1);
+    let numbers: Vec<u32> = numbers.by_ref().map(|n| n.parse().unwrap()).collect();
+    assert!(numbers.is_sorted(), "{mark:?}");
+    let tickets: Vec<&String> = tickets.collect();
+    if numbers.len() < 2 {
+        assert!(counted.is_empty(), "{mark:?} {counted:?}");
+        let number = numbers.first().copied().unwrap_or(0);
+        return tickets.into_iter().map(|t| (t.clone(), number)).collect();
+    }
+    let read = |member: &String| (member[4..].to_owned(), member[1..4].parse().unwrap());
+    let found: BTreeMap<String, u32> = counted.iter().map(read).collect();
+    assert_eq!(found.len(), counted.len(), "each ticket once: {counted:?}");
+    assert!(found.keys().eq(tickets), "{counted:?}");
+    assert!(
+        found.values().all(|number| numbers.contains(number)),
+        "{mark:?}"
+    );
+    found
 }

@@ -165,6 +165,7 @@ pub(super) fn any_ask_of(name: usize) -> impl Strategy<Value = Ask> {
         ballot,
         ttl_ms,
         latest: None,
+        delay_ms: 0,
     })
 }
 

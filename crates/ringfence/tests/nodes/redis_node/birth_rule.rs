@@ -24,6 +24,8 @@ struct Before {
     /// Whether the ids are those of this server or of another; `None`: no replication id.
     own_run: bool,
     own_id: Option<bool>,
+    /// Zero is the database of the client.
+    database: u32,
     epoch: Option<u64>,
     replicated: bool,
     durable: bool,
@@ -43,11 +45,14 @@ fn any_before() -> impl Strategy<Value = Option<Before>> {
     let epoch = prop_oneof![8 => Just(None), 1 => Just(Some(7))];
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     let own_run = prop::bool::weighted(0.7);
-    let before = (own_run, own_id, epoch, flags).prop_map(|(own_run, own_id, epoch, flags)| {
+    let database = prop_oneof![6 => Just(0), 1 => Just(1)];
+    let before = (own_run, own_id, database, epoch, flags);
+    let before = before.prop_map(|(own_run, own_id, database, epoch, flags)| {
         let (replicated, durable, future) = flags;
         Before {
             own_run,
             own_id,
+            database,
             epoch,
             replicated,
             durable,
@@ -71,6 +76,7 @@ impl Before {
                 true => now.replication_id.clone().unwrap(),
                 false => other(),
             }),
+            database: self.database,
             epoch: self.epoch,
             replicated: self.replicated,
             durable: self.durable,
@@ -102,9 +108,10 @@ fn text_with(
         .epoch
         .map_or("-".to_owned(), |epoch| epoch.to_string());
     let (replicated, durable) = (u8::from(record.replicated), u8::from(record.durable));
-    let run_id = &record.run_id;
+    let (run_id, database) = (&record.run_id, record.database);
     format!(
-        "4 {run_id} {id} {epoch} {sentinels} {replicated} {since_us} {birth_us} {durable} {group}"
+        "5 {run_id} {id} {epoch} {sentinels} {replicated} {since_us} {birth_us} {durable} {database} \
+         {group}"
     )
 }
 
@@ -123,6 +130,7 @@ fn present(server: &Server, settings: &Settings) -> Present<String> {
         unseen: false,
         run_id: info_field(server, "server", "run_id"),
         replication_id: Some(replication("master_replid")),
+        database: 0,
         former_id: replication("master_replid2")
             .bytes()
             .any(|byte| byte != b'0'),
@@ -221,7 +229,7 @@ fn join_script() -> String {
     let info = include_str!("../../../src/node/redis/scripts/info.lua");
     let join = include_str!("../../../src/node/redis/scripts/join.lua");
     let script = format!("{info}{join}");
-    let script = script.replace("$BORN_VERSION", "4");
+    let script = script.replace("$BORN_VERSION", "5");
     script.replace("$LOSSLESS", "2")
 }
 
@@ -283,7 +291,7 @@ fn check_word(server: &Server, before: Option<Before>, settings: &Settings, word
     eval.arg(&now.run_id).arg(id);
     eval.arg(u8::from(now.durable)).arg(settings.backlog_ttl_s);
     let epoch = word.epoch.map_or("-".to_owned(), |epoch| epoch.to_string());
-    eval.arg(epoch).arg(word.sentinels);
+    eval.arg(epoch).arg(word.sentinels).arg(now.database);
     group.split(' ').for_each(|value| {
         eval.arg(value);
     });
@@ -325,6 +333,7 @@ fn the_script_follows_the_birth_rule_with_sentinels_and_without_losses() {
     let restarted = Before {
         own_run: false,
         own_id: Some(false),
+        database: 0,
         epoch: Some(7),
         replicated: false,
         durable: true,
@@ -370,7 +379,13 @@ fn a_birth_is_written_only_if_the_server_is_still_the_one_that_was_examined() {
     let mut join = |run_id: &str, id: &str| {
         let mut eval = redis::cmd("EVAL");
         eval.arg(join_script()).arg(1).arg(BORN);
-        eval.arg(run_id).arg(id).arg(0).arg(3600).arg("-").arg(0);
+        eval.arg(run_id)
+            .arg(id)
+            .arg(0)
+            .arg(3600)
+            .arg("-")
+            .arg(0)
+            .arg(0);
         eval.arg(&[3, 5_000_000, 35_000, 0, 5_000, 1_000, 1_500]);
         let (_, born): (String, Option<String>) = eval.query(&mut client).unwrap();
         born
@@ -381,7 +396,7 @@ fn a_birth_is_written_only_if_the_server_is_still_the_one_that_was_examined() {
     assert_eq!(server.command(&["EXISTS", BORN]), "0");
     assert!(join(&run_id, &id).is_some());
     // A record with an epoch of Sentinels stays, even if it was written after the examination.
-    let theirs = format!("4 {other} {id} 7 3 1 5 5 0 {GROUP}");
+    let theirs = format!("5 {other} {id} 7 3 1 5 5 0 0 {GROUP}");
     server.command(&["SET", BORN, &theirs]);
     assert_eq!(join(&run_id, &id), Some(theirs.clone()));
     assert_eq!(server.command(&["GET", BORN]), theirs);

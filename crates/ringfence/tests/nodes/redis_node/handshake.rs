@@ -176,9 +176,9 @@ async fn a_server_that_is_no_longer_durable_is_another_incarnation() {
     join(&node(&server.url()), group()).await.unwrap();
     let mut client = client(&server);
     let born: String = client.get(BORN).unwrap();
-    let values: Vec<&str> = born.split(' ').skip(9).collect();
+    let values: Vec<&str> = born.split(' ').skip(10).collect();
     // The record as an earlier, durable run of the server would have left it.
-    let earlier = format!("4 ab12 cd34 - 0 0 {SINCE} 0 1 {}", values.join(" "));
+    let earlier = format!("5 ab12 cd34 - 0 0 {SINCE} 0 1 0 {}", values.join(" "));
     let () = client.set(BORN, earlier).unwrap();
     let facts = join(&node(&server.url()), group()).await.unwrap();
     let standing = facts.standing.unwrap();
@@ -324,14 +324,14 @@ async fn a_birth_record_of_another_version_is_refused_and_the_error_says_what_to
             "1 ab12 1700000000000001 0 1 3 5000000 35000 1500",
             "version 1",
         ),
-        ("5 of the future", "version 5"),
+        ("6 of the future", "version 6"),
     ] {
         let _: () = client.set(BORN, text).unwrap();
         let node = node(&server.url());
         let message = refused_as(join(&node, group()).await, TroubleKind::Version);
         for word in [
             version,
-            "version 4",
+            "version 5",
             "upgrade all clients",
             BORN,
             "delete the key",
@@ -354,7 +354,7 @@ async fn a_birth_record_of_another_version_is_refused_and_the_error_says_what_to
 async fn a_birth_record_with_an_epoch_is_left_to_clients_with_sentinels() {
     let server = Server::start(Flavor::Redis);
     let mut client = client(&server);
-    let text = "4 ab12 cd34 7 3 1 5 5 0 3 5000000 35000 0 5000 1000 1500";
+    let text = "5 ab12 cd34 7 3 1 5 5 0 0 3 5000000 35000 0 5000 1000 1500";
     let _: () = client.set(BORN, text).unwrap();
     let node = node(&server.url());
     let message = refused_as(join(&node, group()).await, TroubleKind::Version);

@@ -40,7 +40,7 @@ async fn an_expired_ticket_is_not_counted_as_ahead() {
     let node = member(&server).await;
     let (bob, carol) = two_wait(&node).await;
     let [_, _, lease] = line_keys("n");
-    let member = format!("{:020}{}", bob.since_us, bob.id);
+    let member = format!("{:020}{}\n{}", bob.since_us, bob.id, bob.label);
     let _: () = client(&server).zadd(lease, member, 1).unwrap();
     assert_eq!(holder_seen_by(&node, CAROL, &carol).await.ahead, 0);
 }

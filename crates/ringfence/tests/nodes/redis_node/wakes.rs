@@ -278,6 +278,7 @@ async fn a_queue_of_a_thousand_needs_no_more_commands_than_a_queue_of_two() {
             ticket: Some(tickets[1].clone()),
             stays: true,
             keep_ms: None,
+            delay_ms: 0,
         });
         let undo = request(&["n"], 2, undo);
         costs.push((

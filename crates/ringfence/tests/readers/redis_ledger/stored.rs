@@ -44,13 +44,18 @@ impl Bench {
         let own = order
             .iter()
             .filter(|t| t.starts_with(|c: char| c.is_ascii_digit()));
-        let tickets = own.map(|text| QueueEntry {
-            since_us: text[..20].parse().unwrap(),
-            id: text[20..].to_owned(),
-            until_ms: tickets[text],
-            refreshed_ms: tickets[text] - ledger::TICKET_MS,
-            elsewhere: twice("e", text),
-            shared: twice("s", text),
+        let tickets = own.map(|text| {
+            let (id, label) = text[20..].split_once('\n').unwrap();
+            QueueEntry {
+                since_us: text[..20].parse().unwrap(),
+                id: id.to_owned(),
+                until_ms: tickets[text],
+                refreshed_ms: tickets[text] - ledger::TICKET_MS,
+                elsewhere: twice("e", text),
+                shared: twice("s", text),
+                permits: 0,
+                label: label.to_owned(),
+            }
         });
         Entry {
             key: value.map(|value| PlainKey {

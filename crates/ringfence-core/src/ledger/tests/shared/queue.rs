@@ -157,6 +157,7 @@ impl Step {
                     since_us: clock_us / 1_000_000,
                     id: Arc::from(format!("c.{who}")),
                     first: false,
+                    label: Arc::from("waiter"),
                 }),
                 not_after_us: None,
             }),

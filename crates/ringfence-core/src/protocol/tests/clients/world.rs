@@ -321,6 +321,7 @@ impl World {
                     ticket: None,
                     stays: true,
                     keep_ms: None,
+                    delay_ms: 0,
                 });
                 calls.push((node, release.round, release.token.clone(), op));
             }

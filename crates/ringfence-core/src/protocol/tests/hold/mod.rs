@@ -35,6 +35,18 @@ fn policy() -> HoldPolicy {
     }
 }
 
+/// What the attempt of every hold won.
+fn grant_id() -> GrantId {
+    let (token, ballot) = (token(1), Ballot::new(7));
+    GrantId::of_receipt(
+        Arc::from([]),
+        token,
+        ballot,
+        Kind::Exclusive,
+        Duration::ZERO,
+    )
+}
+
 /// An attempt on three nodes that began at 0 and got these answers at 1 ms.
 fn attempt(outcomes: [Option<Outcome>; 3]) -> Attempt {
     let timing = Timing {

@@ -238,7 +238,7 @@ fn a_downgrade_ends_the_exclusive_hold_before_anything_is_sent() {
     let mut life = Life::with(shared, life.now);
     let sent = life.drain();
     assert_eq!(asked(&sent), to_all(HoldAction::Downgrade));
-    let op = sent[0].op(Kind::Exclusive, Ballot::new(7), &policy().label);
+    let op = sent[0].op(&grant_id(), &policy().label);
     assert_eq!(
         op,
         Op::Downgrade(Downgrade {

@@ -17,7 +17,7 @@ fn a_lock_is_restored_on_a_node_that_lost_it_after_the_round() {
     let sent = lost_on_node_2(&mut life);
     assert_eq!(asked(&sent), [(2, HoldAction::Restore)]);
     assert_eq!((sent[0].lease, sent[0].expires), (TTL, at(1) + VALIDITY));
-    let op = sent[0].op(Kind::Exclusive, Ballot::new(7), &policy().label);
+    let op = sent[0].op(&grant_id(), &policy().label);
     let expected = Op::Restore(Restore {
         ballot: Ballot::new(7),
         ttl_ms: 10_000,

@@ -8,7 +8,7 @@ fn in_line() -> Way {
     let acquisition = Acquisition::new(for_ever(3), at(0), 1);
     way.acquisition = acquisition
         .in_queue(QueueHint::Awaited)
-        .with_ticket("c.1".into());
+        .with_ticket("c.1".into(), "job".into());
     way
 }
 
@@ -98,7 +98,7 @@ fn wakes_without_a_majority_do_not_cause_a_storm_of_attempts() {
     let acquisition = Acquisition::new(for_ever(4), at(0), 1);
     way.acquisition = acquisition
         .in_queue(QueueHint::Awaited)
-        .with_ticket("c.1".into());
+        .with_ticket("c.1".into(), "job".into());
     let began = way.now;
     let mut attempts = 0;
     while way.now.since(began) < ms(10_000) {

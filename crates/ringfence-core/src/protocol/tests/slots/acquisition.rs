@@ -27,14 +27,14 @@ fn a_woken_caller_asks_for_the_freed_slot_unless_it_found_another() {
     };
     let mut acquisition = Acquisition::new(of_lock, at(0), 1)
         .in_queue(QueueHint::Unknown)
-        .with_ticket("c.1".into());
+        .with_ticket("c.1".into(), "job".into());
     acquisition.woken_for(Some(1));
     let lock = acquisition.begin(&mut cluster, at(0), token(1));
     assert_eq!(lock.asked(), None, "a lock has no slots");
 
     let mut acquisition = Acquisition::new(terms, at(0), 1)
         .in_queue(QueueHint::Unknown)
-        .with_ticket("c.1".into());
+        .with_ticket("c.1".into(), "job".into());
     let mut lose = |acquisition: &mut Acquisition, free: &[u32], ms: u64| {
         let mut attempt = acquisition.begin(&mut cluster, at(ms), token(1));
         let asked = attempt.asked();

@@ -149,6 +149,7 @@ fn the_queue_is_what_a_majority_has_in_its_order() {
         since_us,
         id: id.to_owned(),
         shared: false,
+        label: format!("label of {id}"),
     };
     let queued = |tickets: Vec<TicketView>| View {
         waiting: tickets.len() as u64,
@@ -160,10 +161,11 @@ fn the_queue_is_what_a_majority_has_in_its_order() {
     let waiting: Vec<_> = seen
         .queue
         .iter()
-        .map(|one| (&*one.id, one.waited))
+        .map(|one| (&*one.id, &*one.label, one.waited))
         .collect();
     let (six, one) = (Duration::from_secs(6), Duration::from_secs(1));
-    assert_eq!(waiting, [("a.1", six), ("b.1", one)]);
+    let expected = [("a.1", "label of a.1", six), ("b.1", "label of b.1", one)];
+    assert_eq!(waiting, expected);
     assert_eq!(seen.waiting, 2);
 }
 

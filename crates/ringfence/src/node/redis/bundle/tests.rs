@@ -59,6 +59,7 @@ fn release(kind: ReleaseKind, keep_ms: Option<u64>) -> Op {
         ticket: None,
         stays: false,
         keep_ms,
+        delay_ms: 0,
     })
 }
 
@@ -66,6 +67,7 @@ fn extend() -> Op {
     Op::Extend(Extend {
         ballot: Ballot::new(7),
         ttl_ms: 9,
+        delay_ms: 0,
     })
 }
 
@@ -134,6 +136,7 @@ fn an_unusual_call_is_sent_by_itself() {
         since_us: 1,
         id: Arc::from("c.1"),
         first: false,
+        label: "waiter".into(),
     };
     for op in [
         acquire(9, Some(ticket.clone())),
@@ -146,6 +149,7 @@ fn an_unusual_call_is_sent_by_itself() {
             ticket: Some(ticket),
             stays: false,
             keep_ms: None,
+            delay_ms: 0,
         }),
         Op::PlainExtend(PlainExtend { ttl_ms: 9 }),
     ] {

@@ -8,7 +8,7 @@ use crate::group::{Failover, Group};
 use crate::ledger::birth::Incarnation;
 
 /// The version of the record that this client reads and writes.
-pub(crate) const VERSION: &str = "4";
+pub(crate) const VERSION: &str = "5";
 
 /// The number of [`Failover::Lossless`] among [`group_fields`].
 pub(crate) const LOSSLESS: &str = "2";
@@ -46,8 +46,8 @@ impl BirthRecord {
         self.server.replicated || self.server.epoch.is_some()
     }
 
-    /// Reads `4 run_id replication_id epoch sentinels replicated since_us birth_us durable`, with
-    /// `-` for an id or an epoch that is not known, and then [`group_fields`].
+    /// Reads `5 run_id replication_id epoch sentinels replicated since_us birth_us durable database`,
+    /// with `-` for an id or an epoch that is not known, and then [`group_fields`].
     pub(crate) fn parse(text: &str) -> Result<Self, Unreadable> {
         let version = text.split(' ').next().unwrap_or_default();
         let numbered = !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit());
@@ -77,6 +77,7 @@ impl BirthRecord {
         let since_us = number()?;
         let birth_us = number()?;
         let durable = flag(number()?)?;
+        let database = u32::try_from(number()?).ok()?;
         let group = Group {
             nodes: usize::try_from(number()?).ok()?,
             window: Duration::from_micros(number()?),
@@ -89,6 +90,7 @@ impl BirthRecord {
         let server = Incarnation {
             run_id,
             replication_id: replication_id.map(str::to_owned),
+            database,
             epoch,
             replicated,
             durable,
@@ -167,11 +169,12 @@ mod tests {
 
     #[test]
     fn a_birth_record_reads_back() {
-        let text = "4 abc0 de1 - 0 1 1700000000000001 0 0 3 5000000 35000 0 5000 1000 1500";
+        let text = "5 abc0 de1 - 0 1 1700000000000001 0 0 2 3 5000000 35000 0 5000 1000 1500";
         let born = BirthRecord::parse(text).unwrap();
         let server = Incarnation {
             run_id: "abc0".to_owned(),
             replication_id: Some("de1".to_owned()),
+            database: 2,
             epoch: None,
             replicated: true,
             durable: false,
@@ -183,7 +186,7 @@ mod tests {
             group_fields(&born.group),
             [3, 5_000_000, 35_000, 0, 5_000, 1_000, 1_500]
         );
-        let other = "4 abc0 - 17 3 0 5 6 1 1 5000000 35000 2 2000 900 1500";
+        let other = "5 abc0 - 17 3 0 5 6 1 0 1 5000000 35000 2 2000 900 1500";
         let other = BirthRecord::parse(other).unwrap();
         assert_eq!(
             (other.sentinels, other.group.failover),
@@ -202,17 +205,19 @@ mod tests {
         for bad in [
             "",
             "of mine",
-            "4 a b - 0 0 1 1 2 3 1 1 0 1 1 1",
-            "4 a b - 0 2 1 1 1 3 1 1 0 1 1 1",
-            "4 a b - 0 0 1 1 1 3 1 1 0 1 1",
-            "4 a b - 0 0 1 1 1 3 1 1 0 1 1 1 1",
-            "4 a b - 0 0 1 1 1 3 1 1 4 1 1 1",
-            "4 a b - - 0 1 1 1 3 1 1 0 1 1 1",
-            "4 a b - 0 0 -1 1 1 3 1 1 0 1 1 1",
-            "4 a b x 0 0 1 1 1 3 1 1 0 1 1 1",
-            "4 x b - 0 0 1 1 1 3 1 1 0 1 1 1",
-            "4 a x - 0 0 1 1 1 3 1 1 0 1 1 1",
-            "4 - b - 0 0 1 1 1 3 1 1 0 1 1 1",
+            "5 a b - 0 0 1 1 2 0 3 1 1 0 1 1 1",
+            "5 a b - 0 2 1 1 1 0 3 1 1 0 1 1 1",
+            "5 a b - 0 0 1 1 1 0 3 1 1 0 1 1",
+            "5 a b - 0 0 1 1 1 0 3 1 1 0 1 1 1 1",
+            "5 a b - 0 0 1 1 1 0 3 1 1 4 1 1 1",
+            "5 a b - - 0 1 1 1 0 3 1 1 0 1 1 1",
+            "5 a b - 0 0 -1 1 1 0 3 1 1 0 1 1 1",
+            "5 a b x 0 0 1 1 1 0 3 1 1 0 1 1 1",
+            "5 x b - 0 0 1 1 1 0 3 1 1 0 1 1 1",
+            "5 a x - 0 0 1 1 1 0 3 1 1 0 1 1 1",
+            "5 - b - 0 0 1 1 1 0 3 1 1 0 1 1 1",
+            "5 a b - 0 0 1 1 1 - 3 1 1 0 1 1 1",
+            "5 a b - 0 0 1 1 1 4294967296 3 1 1 0 1 1 1",
         ] {
             assert_eq!(BirthRecord::parse(bad), Err(Unreadable::Damaged), "{bad:?}");
         }
@@ -222,13 +227,15 @@ mod tests {
     fn a_record_that_is_too_long_is_refused() {
         let id = "a".repeat(65);
         for long in [
-            format!("4 {id} b - 0 0 1 1 1 3 1 1 0 1 1 1"),
-            format!("4 a {id} - 0 0 1 1 1 3 1 1 0 1 1 1"),
-            format!("4 a b - 0 0 1 1 1 3 1 1 0 1 1 {}1", "0".repeat(500)),
+            format!("5 {id} b - 0 0 1 1 1 0 3 1 1 0 1 1 1"),
+            format!("5 a {id} - 0 0 1 1 1 0 3 1 1 0 1 1 1"),
+            format!("5 a b - 0 0 1 1 1 0 3 1 1 0 1 1 {}1", "0".repeat(500)),
         ] {
             assert_eq!(BirthRecord::parse(&long), Err(Unreadable::Damaged));
         }
-        assert!(BirthRecord::parse(&format!("4 {} b - 0 0 1 1 1 3 1 1 0 1 1 1", &id[1..])).is_ok());
+        assert!(
+            BirthRecord::parse(&format!("5 {} b - 0 0 1 1 1 0 3 1 1 0 1 1 1", &id[1..])).is_ok()
+        );
     }
 
     #[test]
@@ -243,7 +250,11 @@ mod tests {
                 "3 abc0 de1 - 1 1700000000000001 0 0 3 5000000 35000 1500",
                 "3",
             ),
-            ("5 of the future", "5"),
+            (
+                "4 abc0 de1 - 0 1 1700000000000001 0 0 3 5000000 35000 0 5000 1000 1500",
+                "4",
+            ),
+            ("6 of the future", "6"),
         ] {
             let unreadable = Unreadable::Version(version.to_owned());
             assert_eq!(BirthRecord::parse(text), Err(unreadable));

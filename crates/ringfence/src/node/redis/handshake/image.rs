@@ -86,6 +86,7 @@ mod tests {
             server: Incarnation {
                 run_id: "ab".to_owned(),
                 replication_id: Some("e1".to_owned()),
+                database: 0,
                 epoch: None,
                 replicated: false,
                 durable: true,

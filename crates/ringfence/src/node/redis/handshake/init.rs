@@ -84,6 +84,7 @@ impl Handshake {
                 .arg(word_of(mode))
                 .arg(server.epoch_text())
                 .arg(server.sentinels)
+                .arg(server.database)
                 .arg(&group_fields(group))
                 .arg(&group_fields(&Group::new(group.nodes)));
             search.write(&mut pipe, mode);

@@ -198,6 +198,7 @@ impl Handshake {
             .arg(backlog_ttl.as_deref().unwrap_or("-"))
             .arg(server.epoch_text())
             .arg(server.sentinels)
+            .arg(server.database)
             .arg(&group_fields(group));
         for script in SCRIPTS.by_hash() {
             pipe.cmd("SCRIPT").arg("LOAD").arg(&script.text);
@@ -290,7 +291,10 @@ impl Handshake {
             clock_us,
             sent,
             received,
-            group: born.map(|born| born.group),
+            // The values of another application's database are not those of this group.
+            group: born
+                .filter(|born| born.server.database == server.database)
+                .map(|born| born.group),
             run_id: server.run_id.clone(),
             version: server.version.clone(),
             tier: server.tier(self.options, own),

@@ -27,6 +27,8 @@ pub(crate) struct UrlOptions {
     pub(crate) sentinels: bool,
     /// Whether the client writes no birth record, although its user may.
     pub(crate) never_joins: bool,
+    /// The number of the database.
+    pub(crate) database: u32,
 }
 
 impl UrlOptions {
@@ -37,6 +39,7 @@ impl UrlOptions {
             said_durable: url.durable,
             sentinels: url.sentinel.is_some(),
             never_joins: false,
+            database: url.db,
         }
     }
 }
@@ -82,6 +85,8 @@ pub(crate) struct Server {
     pub(crate) epoch: Option<u64>,
     /// How many Sentinels there are, as far as this client knows.
     pub(crate) sentinels: u32,
+    /// The number of the client's database.
+    pub(crate) database: u32,
 }
 
 /// The index of the birth record in the answers to [`questions`].
@@ -187,6 +192,7 @@ impl Server {
             clock_us,
             epoch: None,
             sentinels: 0,
+            database: 0,
         })
     }
 
@@ -195,8 +201,10 @@ impl Server {
         Self { epoch, ..self }
     }
 
-    /// The same server, durable if the URL says so and the server does not report its durability.
+    /// The same server, with the database of the URL, and durable if the URL says so and the server
+    /// does not report its durability.
     pub(crate) fn with_options(mut self, options: UrlOptions) -> Self {
+        self.database = options.database;
         if options.said_durable && self.on_disk == OnDisk::Unknown {
             self.durable = !self.has_replicas;
         }
@@ -225,6 +233,7 @@ impl Server {
             unseen: self.unseen,
             run_id: self.run_id.clone(),
             replication_id: self.replication_id.clone(),
+            database: self.database,
             former_id: !self.never_promoted,
             former_id_lasts: ttl_s
                 .is_some_and(|s| s == 0 || Duration::from_secs(s) >= group.quarantine),

@@ -150,7 +150,12 @@ fn any_value() -> impl Strategy<Value = Value> {
 proptest! {
     #[test]
     fn no_reply_causes_a_panic(value in any_value(), which in 0usize..5) {
-        let ticket = Ticket { since_us: 1, id: Arc::from("c.1"), first: false };
+        let ticket = Ticket {
+            since_us: 1,
+            id: Arc::from("c.1"),
+            first: false,
+            label: Arc::from("me"),
+        };
         let request = match which {
             0 => acquire(),
             1 => request(Op::Inspect),

@@ -63,6 +63,7 @@ impl Fields {
         Ok(TicketView {
             since_us: self.number()?,
             id: self.cut_text(LABEL_MAX_BYTES)?.ok_or(MalformedReply)?,
+            label: self.cut_text(LABEL_MAX_BYTES)?.ok_or(MalformedReply)?,
             shared: self.number()? == 1,
         })
     }

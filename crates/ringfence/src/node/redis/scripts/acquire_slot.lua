@@ -2,7 +2,7 @@
 -- and if the caller waits: the lease of a ticket in ms, 1 if the ticket was never in the queue
 -- before, the ticket.
 -- Returns the slot that the answer is about, a 1 for each slot that is free or the caller's own and
--- a 0 for each other, how many tickets are ahead, the largest number of permits, and then the
+-- a 0 for each other, how many waiters ahead count, the largest number of permits, and then the
 -- answer of a lock.
 local ballot, ttl, label, asked = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
 local lease_ms, ticket = tonumber(ARGV[9]), ARGV[11]
@@ -17,7 +17,7 @@ if not old then
     redis.call('SET', KEYS[1], count, 'PX', ARGV[3])
   end
   if ticket then
-    enter_queue(1, { ticket }, lease_ms)
+    enter_slot_queue({ ticket }, lease_ms)
     note_changes(2)
   end
 end
@@ -30,7 +30,7 @@ for i = 2, claims do
     own = i
   end
 end
-local ahead = not old and queues[1] and ahead_of(1, ticket) or 0
+local ahead = not old and slots_ahead(ticket) or 0
 
 local function permit(slot, ...)
   local record = slot and records[slot + 2]
@@ -87,7 +87,8 @@ if ticket then
   if passing then
     -- Remove the passed tickets that were not refreshed since the slot became free. If such a
     -- client is alive, it enters the queue again with the same ticket.
-    for _, other in ipairs(redis.call('ZRANGE', queues[1].order, 0, ahead - 1)) do
+    local rank = redis.call('ZRANK', queues[1].order, ticket)
+    for _, other in ipairs(redis.call('ZRANGE', queues[1].order, 0, rank - 1)) do
       if redis.call('ZSCORE', queues[1].lease, other) - lease_ms < since then
         gone[#gone + 1] = other
       end

@@ -28,7 +28,7 @@ if added > 0 and values[3] and redis.call('ZCARD', KEYS[1]) >= count then
   local lease = string.gsub(KEYS[3], '}:$QUEUE_MARK', '}:$QUEUE_LEASES', 1)
   local tickets = redis.call('ZRANGEBYSCORE', lease, string.format('%.0f', now_ms), '+inf')
   for _, ticket in ipairs(tickets) do
-    wake_client(string.sub(ticket, 21), '0')
+    wake_client(ticket, '0')
   end
   redis.call('DEL', KEYS[3], order, lease)
 end

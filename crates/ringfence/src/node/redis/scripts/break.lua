@@ -53,11 +53,6 @@ elseif ballot > ceiling then
   return reply('ahead')
 end
 
--- The waiters that free slots serve already.
-local free = 0
-for n = slot and 2 or claims + 1, claims do
-  free = free + (values[n] and 0 or 1)
-end
 -- No ballot above the new fence is closed: later holders must stay restorable.
 record.closed = math.max(record.closed, math.min(up_to, ballot))
 for _, seat in ipairs(values[i] == SHARED and victims or {}) do
@@ -97,18 +92,11 @@ if victims[1] then
 end
 
 if slot and queues[1] and not values[i] and victims[1] then
-  -- The waiter that this slot serves, and the next one, which retries after the grace.
-  local tickets = redis.call('ZRANGE', queues[1].order, free, free + 1)
-  if tickets[1] then
-    wake_client(string.sub(tickets[1], 21), '0', slot)
-  end
-  if tickets[2] then
-    wake_client(string.sub(tickets[2], 21), string.match(ARGV[1], '^.* (%d+)$'))
-  end
+  wake_served({ slot })
 elseif queues[i] and not slot and not values[i] and victims[1] then
   wake_first(i, nil, false)
 end
-for _, id in ipairs(woken) do
-  wake_client(id, delays[id])
+for _, other in ipairs(woken) do
+  wake_client(other, delays[other])
 end
 return reply('removed', #victims)

@@ -13,8 +13,8 @@ for i = 1, (held or gone) and 0 or claims do
     wake_first(i, nil, true)
   end
 end
-for _, id in ipairs(woken) do
-  wake_client(id, delays[id])
+for _, other in ipairs(woken) do
+  wake_client(other, delays[other])
 end
 -- The floor in the reply is that of the modes that the caller sent.
 shares = requested

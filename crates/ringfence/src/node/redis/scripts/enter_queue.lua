@@ -32,7 +32,8 @@ local function enter_queue(i, tickets, lease_ms, elsewhere)
     queue.elsewhere, queue.shared = queue.elsewhere or elsewhere, queue.shared or shared
     queue.kept_until = now_ms + 4 * lease_ms
     local mark = string.format('%.0f', queue.kept_until) .. (queue.elsewhere and 'e' or '')
-      .. (queue.shared and 's' or '')
+      .. (queue.shared and 's' or '') .. (queue.permits[1] and 'p' or '')
+      .. table.concat(queue.permits, 'p')
     redis.call('SET', queue.mark, mark, 'PX', 4 * lease_ms)
     redis.call('PEXPIRE', queue.order, 4 * lease_ms)
     redis.call('PEXPIRE', queue.lease, 4 * lease_ms)

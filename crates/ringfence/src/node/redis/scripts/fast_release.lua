@@ -1,9 +1,9 @@
 -- Fast path of a release: one claim, held exclusively, final, without a time for which other
--- clients are kept out. The claim has no queue, or a usual one. The general code below gives the
+-- clients are kept out and without a lock delay. The claim has no queue, or a usual one. The general code below gives the
 -- same result; all other cases are left to it.
-local ticket = ARGV[10]
+local ticket = ARGV[11]
 if #KEYS == 4 and values[1] == ARGV[4] and values[2] and ARGV[6] == '1' and ARGV[9] == '0'
-  and ARGV[8] == '0' and (not values[3] or order) then
+  and ARGV[8] == '0' and ARGV[10] == '0' and (not values[3] or order) then
   -- One more than are woken, since the caller's ticket may be among them.
   local first, closes = order and redis.call('ZRANGE', order, 0, 2) or {}, ARGV[7] == '1'
   local alone = not first[1] or first[1] == ticket and not first[2]
@@ -28,7 +28,7 @@ if #KEYS == 4 and values[1] == ARGV[4] and values[2] and ARGV[6] == '1' and ARGV
         -- The first waiter is woken at once. The second retries after the grace, in case the first
         -- does not. The grace is the last field of born.
         local wait = woken == 0 and '0' or string.match(ARGV[1], '^.* (%d+)$')
-        wake_client(string.sub(other, 21), wait)
+        wake_client(other, wait)
         woken = woken + 1
       end
     end

@@ -3,10 +3,9 @@
 -- KEYS: born.
 -- ARGV: the run id and the replication id that the client saw (`-` if the server does not report
 -- it), 1 if every write is on disk before it is answered, the mode (check, write, force, check
--- regroup, regroup), the epoch of the Sentinels and their number as for join, the group (seven
--- values as for join), then the default values of a group (same seven), then the state of the
--- search for records: cursor, how many
--- records and holders were found, the longest remaining time of a record in ms, the birth record at
+-- regroup, regroup), the epoch of the Sentinels, their number and the client's database as for join,
+-- the group (seven values as for join), then the default values of a group (same seven), then the
+-- state of the search for records: cursor, how many records and holders were found, the longest remaining time of a record in ms, the birth record at
 -- the beginning of the search ('' if none), and how many pages to search now.
 -- Returns: clock, 'done' ('free' after a check) or the reason for a refusal ('changed' if this is
 -- not the server that the client saw), the birth record, how many records were found (followed by
@@ -18,7 +17,7 @@ local cursor, found, held, longest, seen, pages = unpack(ARGV, #ARGV - 5)
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local clock = string.format('%.0f', now)
-local group, defaults = table.concat(ARGV, ' ', 7, 13), table.concat(ARGV, ' ', 14, 20)
+local group, defaults = table.concat(ARGV, ' ', 8, 14), table.concat(ARGV, ' ', 15, 21)
 
 local count, holders, longest_ms = tonumber(found), {}, tonumber(longest)
 local function count_record(key)
@@ -86,7 +85,7 @@ if mode == 'regroup' or mode == 'check regroup' then
   end
   if stored then
     local window_us, quarantine_ms =
-      string.match(stored, '^$BORN_VERSION %x+ %S+ [%d%-]+ %d+ [01] %d+ %d+ [01] %d+ (%d+) (%d+) '
+      string.match(stored, '^$BORN_VERSION %x+ %S+ [%d%-]+ %d+ [01] %d+ %d+ [01] %d+ %d+ (%d+) (%d+) '
         .. '%d+ %d+ %d+ %d+$')
     if not window_us then
       return redis.error_reply('DAMAGED 0')
@@ -101,7 +100,7 @@ if mode == 'regroup' or mode == 'check regroup' then
 elseif mode ~= 'force' then
   if stored then
     local birth, stored_group = string.match(stored,
-      '^$BORN_VERSION %x+ %S+ [%d%-]+ %d+ [01] %d+ (%d+) [01] (%d+ %d+ %d+ %d+ %d+ %d+ %d+)$')
+      '^$BORN_VERSION %x+ %S+ [%d%-]+ %d+ [01] %d+ (%d+) [01] %d+ (%d+ %d+ %d+ %d+ %d+ %d+ %d+)$')
     if not birth then
       return redis.error_reply('DAMAGED 0')
     end
@@ -129,6 +128,7 @@ local replicated = not string.find(replication, '\nmaster_replid2:0+\r')
 local lossless = string.match(group, '^%d+ %d+ %d+ (%d+)') == '$LOSSLESS'
 local durable = lossless or ARGV[3] == '1' and not replicated
 local born = '$BORN_VERSION ' .. ARGV[1] .. ' ' .. ARGV[2] .. ' ' .. ARGV[5] .. ' ' .. ARGV[6]
-  .. (replicated and ' 1 ' or ' 0 ') .. clock .. ' 0 ' .. (durable and '1 ' or '0 ') .. group
+  .. (replicated and ' 1 ' or ' 0 ') .. clock .. ' 0 ' .. (durable and '1 ' or '0 ')
+  .. ARGV[7] .. ' ' .. group
 redis.call('SET', KEYS[1], born)
 return reply('done', born)

@@ -3,7 +3,8 @@
 --
 -- Values per claim: 1 if it is held, label, id and remaining ms of the holder, its ballot, the
 -- effective fence, the number of waiters; the number of readers, how many follow, and of each: id,
--- label, remaining ms, ballot; how many tickets follow, and of each: since when, id, 1 if shared;
+-- label, remaining ms, ballot; how many tickets follow, and of each: since when, id, label, 1 if
+-- shared;
 -- the permits of an admission record; and of a latch: when it was made, how many parties have
 -- arrived, how many follow, and their names.
 local views = reply('views')
@@ -53,7 +54,7 @@ local function add_tickets(i)
   until #found < 64 or #listed == tickets_max
   add(#listed)
   for _, ticket in ipairs(listed) do
-    add(tonumber(string.sub(ticket, 1, 20)), string.sub(ticket, 21))
+    add(tonumber(string.sub(ticket, 1, 20)), string.match(ticket, '^([^\n]*)\n?(.*)$', 21))
     add(redis.call('ZSCORE', order, 's' .. ticket) and 1 or 0)
   end
 end

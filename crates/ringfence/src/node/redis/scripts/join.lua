@@ -2,15 +2,15 @@
 -- ledger/birth.rs.
 -- KEYS: born. ARGV: the run id and the replication id that the client saw (`-` if the server does
 -- not report it; a client that may not run INFO passes the run id of the record, or makes one up), 1 if every write is on disk before it is answered, repl-backlog-ttl in s (`-` if
--- not known), the epoch that a majority of the Sentinels confirmed (`-` without Sentinels) and the
--- number of Sentinels, then the group: nodes, window in us, quarantine in ms, failover level, the
+-- not known), the epoch that a majority of the Sentinels confirmed (`-` without Sentinels), the
+-- number of Sentinels and that of the client's database, then the group: nodes, window in us, quarantine in ms, failover level, the
 -- two times of a failover and the grace in ms.
 -- Returns the clock and the birth record, or no record if this is not the server that the client
 -- saw.
 local run_id, replication_id = ARGV[1], ARGV[2]
 local synced, backlog_ttl = ARGV[3] == '1', tonumber(ARGV[4])
-local epoch, sentinels = ARGV[5], tonumber(ARGV[6])
-local lossless = ARGV[10] == '$LOSSLESS'
+local epoch, sentinels, database = ARGV[5], tonumber(ARGV[6]), ARGV[7]
+local lossless = ARGV[11] == '$LOSSLESS'
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local clock = string.format('%.0f', now)
@@ -30,7 +30,7 @@ local has_replicas = not string.find(replication, '\nconnected_slaves:0\r', 1, t
 local function write(since, birth, replicated, durable, group)
   local born = '$BORN_VERSION ' .. run_id .. ' ' .. id .. ' ' .. epoch .. ' ' .. sentinels
     .. (replicated and ' 1 ' or ' 0 ') .. since .. ' ' .. birth .. (durable and ' 1 ' or ' 0 ')
-    .. group
+    .. database .. ' ' .. group
   redis.call('SET', KEYS[1], born)
   return { clock, born }
 end
@@ -39,11 +39,11 @@ local stored = redis.call('GET', KEYS[1])
 if not stored then
   local replicated = has_replicas or former_id
   local durable = lossless or synced and not replicated
-  return write(clock, clock, replicated, durable, table.concat(ARGV, ' ', 7, 13))
+  return write(clock, clock, replicated, durable, table.concat(ARGV, ' ', 8, 14))
 end
 local stored_run, stored_id, stored_epoch, stored_sentinels, was_replicated, since, birth,
-  was_durable, group = string.match(stored, '^$BORN_VERSION (%x+) ([%x%-]+) ([%d%-]+) (%d+) ([01]) '
-    .. '(%d+) (%d+) ([01]) (%d+ %d+ %d+ %d+ %d+ %d+ %d+)$')
+  was_durable, stored_database, group = string.match(stored, '^$BORN_VERSION (%x+) ([%x%-]+) '
+    .. '([%d%-]+) (%d+) ([01]) (%d+) (%d+) ([01]) (%d+) (%d+ %d+ %d+ %d+ %d+ %d+ %d+)$')
 -- Never overwrite a record that is unreadable, nor, without Sentinels, one that has an epoch of
 -- theirs: the client reports it.
 if not stored_run or stored_epoch ~= '-' and epoch == '-' then
@@ -51,6 +51,14 @@ if not stored_run or stored_epoch ~= '-' and epoch == '-' then
 end
 -- A Sentinel that was reset or added late must not lower the number that makes a majority.
 sentinels = string.format('%.0f', math.max(sentinels, stored_sentinels))
+-- Two births are two incarnations, even if the clock was set back.
+local later = string.format('%.0f', math.max(now, since + 1))
+if tonumber(stored_database) ~= tonumber(database) then
+  -- SWAPDB brought the data of another application. Its locks are not ours, nor are its values.
+  local replicated = was_replicated == '1' or has_replicas or former_id
+  local durable = lossless or synced and not replicated
+  return write(later, clock, replicated, durable, table.concat(ARGV, ' ', 8, 14))
+end
 lossless = string.match(group, '^%d+ %d+ %d+ (%d+)') == '$LOSSLESS'
 if not server then
   run_id = stored_run
@@ -94,8 +102,6 @@ else
   is_birth = not (was_durable == '1' and durable and same_epoch)
 end
 if is_birth then
-  -- Two births are two incarnations, even if the clock was set back.
-  local later = string.format('%.0f', math.max(now, since + 1))
   return write(later, clock, replicated, durable, group)
 end
 local same_marks = replicated == (was_replicated == '1') and durable == (was_durable == '1')

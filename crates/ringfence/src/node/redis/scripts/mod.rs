@@ -53,16 +53,17 @@ scripts! {{
         write share seat line enter_queue notice enter acquire]
     // For a server in quarantine, which the fast path does not know.
     acquire_quarantined: [lock limits write share seat line enter_queue notice enter acquire]
-    extend: [lock write share seat prolong not_held broken extend]
+    extend: [lock write share seat prolong not_held broken delay extend]
     downgrade: [lock write share seat prolong not_held broken line wake_client wake downgrade]
     release: [fast(fast_line fast_retire wake_client fast_release)
-        write share unshare not_held line enter_queue notice enter retire wake release]
+        write share unshare not_held line enter_queue notice enter retire wake delay release]
     restore: [lock write share seat prolong not_held broken restore]
-    break_hold: [lock write share broken line wake_client wake break]
+    break_hold: [lock write share broken line wake_client wake slots served break]
     refresh: [lock write line enter_queue notice enter refresh]
-    acquire_slot: [lock limits write seat line slots enter_queue notice acquire_slot]
-    release_slot: [lock write line slots enter_queue retire wake_client release_slot]
-    refresh_slots: [lock write line slots enter_queue notice refresh_slots]
+    acquire_slot: [lock limits write seat line slots enter_queue slot_queue notice acquire_slot]
+    release_slot: [lock write line slots enter_queue slot_queue retire wake_client served delay
+        release_slot]
+    refresh_slots: [lock write line slots enter_queue slot_queue notice refresh_slots]
     arrive: [lock latch wake_client arrive]
     attend: [lock write line enter_queue latch attend]
     inspect: [lock inspect]

@@ -6,11 +6,11 @@ for j = 6, #ARGV do
   tickets[j - 5] = ARGV[j]
 end
 if #tickets > 0 then
-  enter_queue(1, tickets, tonumber(ARGV[5]))
+  enter_slot_queue(tickets, tonumber(ARGV[5]))
   note_changes(2)
 end
 local turns = reply('turns', #free > 0 and 1 or 0)
 for j, ticket in ipairs(tickets) do
-  turns[5 + j - 1] = beyond(ahead_of(1, ticket))
+  turns[5 + j - 1] = beyond(slots_ahead(ticket))
 end
 return turns

@@ -1,9 +1,15 @@
 -- Release: the final release of a holder, or the undo of an attempt.
 -- ARGV: ballot, 1 if final, 1 if the fate of the acquire is unknown, 1 if the ticket stays in the
--- queue, for how many ms other clients are kept out; and if the caller has a ticket: the ticket,
--- and its lease in ms.
+-- queue, for how many ms other clients are kept out, the lock delay of a receipt in ms; and if the
+-- caller has a ticket: the ticket, and its lease in ms.
 local ballot, final, fate_unknown = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7] == '1'
-local stays, keep, ticket = ARGV[8] == '1', final and tonumber(ARGV[9]) or 0, ARGV[10]
+local stays, keep, ticket = ARGV[8] == '1', final and tonumber(ARGV[9]) or 0, ARGV[11]
+for i = 1, claims do
+  -- A late release must not cut the delay.
+  if in_delay(i, tonumber(ARGV[10])) then
+    return reply('gone')
+  end
+end
 -- A late undo of an earlier attempt must not delete the key of a later attempt.
 for i = 1, claims do
   local own_seat = mine[i] or values[i] == token and seated(i)
@@ -15,7 +21,7 @@ local held, gone = not_held(true)
 for i = 1, ticket and stays and claims or 0 do
   if values[i] == token or mine[i] then
     -- The grant, which is now undone, removed the ticket from the queue.
-    enter(token, { ticket }, tonumber(ARGV[11]))
+    enter(token, { ticket }, tonumber(ARGV[12]))
     break
   end
 end
@@ -61,8 +67,8 @@ for i = 1, claims do
     wake_first(i, stays and ticket, true)
   end
 end
-for _, id in ipairs(woken) do
-  wake_client(id, delays[id])
+for _, other in ipairs(woken) do
+  wake_client(other, delays[other])
 end
 if held then
   return reply('held', holder(held))

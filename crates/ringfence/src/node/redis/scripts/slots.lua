@@ -8,8 +8,12 @@ for i = 2, claims do
   end
 end
 
--- How many of the waiters ahead must leave before it is the caller's turn, not counting those that
--- the free slots serve.
-local function beyond(ahead)
-  return math.max(ahead - math.max(#free, 1) + 1, 0)
+-- How many of the free slots a client with this number of permits can use.
+local function usable(permits)
+  local count = 0
+  while free[count + 1] and free[count + 1] < permits do
+    count = count + 1
+  end
+  return count
 end
+

@@ -1,4 +1,4 @@
--- The ids of the tickets to wake, and the delay of each: the shortest, if it is in several queues.
+-- The tickets to wake, and the delay of each: the shortest, if it is in several queues.
 local woken, delays = {}, {}
 
 -- Claim i is free: wakes the first waiter, or all readers at the front of the queue, and the next
@@ -19,11 +19,11 @@ local function wake_first(i, sender, readers)
   for j = 1, math.min(count, #first) do
     local other = first[j]
     if other ~= sender and string.match(other, '^%d') then
-      local id, wait = string.sub(other, 21), j <= leading and 0 or (j - 1) * grace
-      if not delays[id] then
-        woken[#woken + 1] = id
+      local wait = j <= leading and 0 or (j - 1) * grace
+      if not delays[other] then
+        woken[#woken + 1] = other
       end
-      delays[id] = math.min(delays[id] or wait, wait)
+      delays[other] = math.min(delays[other] or wait, wait)
     end
   end
 end

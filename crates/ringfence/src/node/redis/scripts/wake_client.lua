@@ -1,8 +1,8 @@
--- Publishes a wake for the ticket with this id: its client retries after `wait` ms, with `slot` if
--- one was freed for it. In a ticket the id follows twenty digits of time; it is the client and a
+-- Publishes a wake for `ticket`: its client retries after `wait` ms, with `slot` if one was freed for
+-- it. In a ticket the id is between twenty digits of time and the label; it is the client and a
 -- number. A wake that our user may not publish is no error: waiters also retry by themselves.
-local function wake_client(id, wait, slot)
-  local client = string.match(id, '^(.*)%.')
+local function wake_client(ticket, wait, slot)
+  local id, client = string.match(ticket, '^(([^\n]*)%.[^\n]*)', 21)
   if client then
     redis.pcall('PUBLISH', '$WAKE_CHANNEL' .. client,
       wait .. ' ' .. id .. (slot and ' ' .. slot or ''))

@@ -17,6 +17,7 @@ fn the_replication_id_is_compared_on_replicated_and_on_unchecked_servers() {
                 server: Incarnation {
                     run_id: "ab".to_owned(),
                     replication_id: id.map(str::to_owned),
+                    database: 0,
                     epoch: None,
                     replicated,
                     durable: false,

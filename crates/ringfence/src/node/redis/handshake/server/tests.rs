@@ -7,6 +7,7 @@ const STRICT: UrlOptions = UrlOptions {
     said_durable: false,
     sentinels: false,
     never_joins: false,
+    database: 0,
 };
 
 fn reporter() -> Reporter {
@@ -129,7 +130,7 @@ fn a_replica_names_its_master() {
 fn the_birth_record_of_an_earlier_run_says_nothing_about_this_one() {
     let server = Server::read(answers("maxmemory:0"), &reporter(), STRICT).unwrap();
     for (run_id, is_own) in [(RUN_ID, true), ("cd34", false)] {
-        let text = format!("4 {run_id} ee1 - 0 0 5 5 0 3 5000000 35000 0 5000 1000 300");
+        let text = format!("5 {run_id} ee1 - 0 0 5 5 0 0 3 5000000 35000 0 5000 1000 300");
         let born = BirthRecord::parse(&text).unwrap();
         assert_eq!(server.own(Some(&born)).is_some(), is_own, "{run_id}");
     }
@@ -138,7 +139,7 @@ fn the_birth_record_of_an_earlier_run_says_nothing_about_this_one() {
 /// If the former id is missing, the time after which the server forgets it decides.
 #[test]
 fn the_birth_record_before_a_promotion_says_nothing_about_the_server() {
-    let born = format!("4 {RUN_ID} ee0 - 0 1 5 5 0 3 5000000 35000 0 5000 1000 300");
+    let born = format!("5 {RUN_ID} ee0 - 0 1 5 5 0 0 3 5000000 35000 0 5000 1000 300");
     let born = BirthRecord::parse(&born).unwrap();
     let promoted = "role:master\r\nmaster_replid:ee1\r\nmaster_replid2:ee0\r\n";
     let followed = "role:master\r\nmaster_replid:ee1\r\nmaster_replid2:000\r\n";
