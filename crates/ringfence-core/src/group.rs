@@ -80,6 +80,8 @@ impl Group {
     pub const WINDOW_MIN: Duration = Duration::from_millis(100);
     /// The largest `w`.
     pub const WINDOW_MAX: Duration = Duration::from_secs(3600);
+    /// The largest `Q`, `X` and `D`: as long as the longest lease.
+    pub const QUARANTINE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
     /// `Q`, if neither the builder nor the group sets it.
     pub const DEFAULT_QUARANTINE: Duration = Duration::from_secs(35);
     /// The grace, if neither the builder nor the group sets it.
@@ -136,6 +138,13 @@ impl Group {
                 self.quarantine
             ));
         }
+        // A birth record may be hostile. Without a limit the arithmetic on these times overflows.
+        if self.quarantine > Self::QUARANTINE_MAX {
+            return Err(format!(
+                "the quarantine must be at most 365 days, not {:?}",
+                self.quarantine
+            ));
+        }
         if self.grace.is_zero() || self.grace > Self::WINDOW_MAX {
             return Err(format!(
                 "the grace must be above zero and at most 1 h, not {:?}",
@@ -144,6 +153,12 @@ impl Group {
         }
         let overlap = self.stale_master.saturating_add(self.reply_within);
         let is_zero = self.stale_master.is_zero() || self.reply_within.is_zero();
+        if overlap > Self::QUARANTINE_MAX {
+            return Err(format!(
+                "the time for which a former master may serve and the time for a reply must be at \
+                 most 365 days together, not {overlap:?}"
+            ));
+        }
         // Only holders on a single node are carried through a quarantine.
         let carries = quarantines && self.nodes == 1;
         if is_zero || carries && overlap > self.quarantine {
@@ -165,7 +180,9 @@ impl Group {
     /// The shortest safe quarantine for this window: `2w + S`. The exhaustive search finds two
     /// grants with the same fence for one step less.
     pub fn least_quarantine(&self) -> Duration {
-        self.window * 2 + Self::CLOCK_STEP
+        self.window
+            .saturating_mul(2)
+            .saturating_add(Self::CLOCK_STEP)
     }
 }
 
@@ -184,5 +201,53 @@ impl fmt::Display for Group {
             )?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A birth record of a hostile or broken program may have any value.
+    #[test]
+    fn values_beyond_their_limits_are_refused_and_those_at_the_limits_can_be_used() {
+        let group = Group::new(3);
+        let day = Duration::from_secs(24 * 3600);
+        let beyond = Group::QUARANTINE_MAX + Duration::from_millis(1);
+        let most = Duration::MAX;
+        for quarantine in [beyond, most] {
+            assert!(
+                Group {
+                    quarantine,
+                    ..group
+                }
+                .check()
+                .is_err()
+            );
+        }
+        for window in [Group::WINDOW_MAX + Duration::from_micros(1), most] {
+            let group = Group { window, ..group };
+            assert!(group.check().is_err());
+            // Does not overflow, although the check comes first.
+            assert!(group.retention() > day || group.window < most);
+        }
+        for (stale_master, reply_within) in [(beyond, day), (day, most), (most, most)] {
+            let group = Group {
+                stale_master,
+                reply_within,
+                ..group
+            };
+            assert!(group.check().is_err());
+        }
+        let largest = Group {
+            window: Group::WINDOW_MAX,
+            quarantine: Group::QUARANTINE_MAX,
+            grace: Group::WINDOW_MAX,
+            ..group
+        };
+        largest.check().unwrap();
+        let cluster =
+            crate::protocol::Cluster::new(&largest, crate::protocol::Drift::default(), &[true; 3]);
+        assert!(cluster.quarantine() > Group::QUARANTINE_MAX);
     }
 }

@@ -7,7 +7,8 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use ringfence::clock::Clock;
-use ringfence::{LockState, WaiterInspection};
+use ringfence::{Inspection, LockState, NodeStatus, WaiterInspection};
+use ringfence_core::group::Group;
 use ringfence_core::time::Timestamp;
 
 use super::CommandContext;
@@ -140,7 +141,8 @@ impl Obstacle {
 }
 
 async fn obstacle(context: &CommandContext, name: &str, wanted: Wanted) -> Obstacle {
-    if let Some((who, left, advice)) = quarantine(context).await {
+    let nodes = context.locks.nodes().await;
+    if let Some((who, left, advice)) = quarantine(&nodes) {
         return Obstacle::new(format!(": {who} "), &format!("in {left}{advice}"));
     }
     match wanted {
@@ -169,7 +171,14 @@ async fn obstacle(context: &CommandContext, name: &str, wanted: Wanted) -> Obsta
             Ok(seen) => {
                 let place = place(seen.waiting, &seen.queue);
                 let Some(holder) = seen.holders.first() else {
-                    return Obstacle::new(place, "");
+                    return match fence_ahead(&seen, &nodes) {
+                        None => Obstacle::new(place, ""),
+                        Some(left) => Obstacle::new(
+                            ": its fence is ahead of the nodes' clocks, because a clock was set back"
+                                .to_owned(),
+                            &format!("; it can be granted in {}", duration::show_ceil(left)),
+                        ),
+                    };
                 };
                 let held = match seen.holder_count {
                     _ if seen.kept => format!(", kept after {} released it", who(holder)),
@@ -201,8 +210,7 @@ fn place(waiting: u64, queue: &[WaiterInspection]) -> String {
 
 /// If too few nodes vote because some are new or were restarted: which nodes vote, and when, and what
 /// to do. Nodes that do not answer come first.
-async fn quarantine(context: &CommandContext) -> Option<(String, String, &'static str)> {
-    let nodes = context.locks.nodes().await;
+fn quarantine(nodes: &[NodeStatus]) -> Option<(String, String, &'static str)> {
     let silent = nodes.iter().filter(|node| node.facts.is_err());
     let silent: Vec<&str> = silent.map(|node| node.node.as_str()).collect();
     let young = nodes.iter().filter(|node| node.quarantine.is_some());
@@ -229,6 +237,22 @@ async fn quarantine(context: &CommandContext) -> Option<(String, String, &'stati
             (format!("{several} do not answer, {who}"), left, "")
         }
     })
+}
+
+/// For how much longer no majority can grant the lock, because its fence is further ahead of the
+/// nodes' clocks than the window allows.
+fn fence_ahead(seen: &Inspection, nodes: &[NodeStatus]) -> Option<Duration> {
+    let blocked = seen.nodes.iter().zip(nodes).map(|(seen, node)| {
+        let group = node.facts.as_ref().ok().and_then(|facts| facts.group);
+        let window = group.map_or(Group::DEFAULT_WINDOW, |group| group.window);
+        seen.fence_ahead().saturating_sub(window)
+    });
+    let mut blocked: Vec<Duration> = blocked.collect();
+    blocked.sort_unstable();
+    blocked
+        .get(nodes.len() / 2)
+        .copied()
+        .filter(|left| !left.is_zero())
 }
 
 #[cfg(test)]

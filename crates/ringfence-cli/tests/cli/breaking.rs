@@ -115,6 +115,13 @@ fn a_lock_is_broken_on_five_nodes_of_which_two_are_down() {
 }
 
 #[test]
+fn the_last_slot_of_the_largest_semaphore_can_be_named() {
+    let scene = Scene::embedded();
+    let broken = ringfence(&scene, &["break", "x", "--slot", "255", "-y"]);
+    assert_ne!(broken.code(), 64, "{}", broken.stderr());
+}
+
+#[test]
 fn one_slot_of_a_semaphore_is_broken_and_the_other_stays() {
     let (_server, scene) = Scene::served();
     let run = |name: &str| {

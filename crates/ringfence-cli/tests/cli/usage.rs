@@ -35,6 +35,12 @@ fn invalid_values_are_refused() {
         &["run", "--kill-grace", "6s", "x", "--", "true"],
         "--ttl to 12s",
     );
+    refuses(&["break", "x", "--slot", "256"], "255");
+    let one = "redis://127.0.0.1:1";
+    refuses(
+        &["--nodes", one, "init", "--quarantine", "400d"],
+        "365 days",
+    );
     refuses(&["release", "x"], "--token");
     refuses(&["release", "x", "--token", "guess"], "token");
     refuses(

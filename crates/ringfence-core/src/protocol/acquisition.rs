@@ -21,6 +21,10 @@ pub use retry::majority_votes_in;
 /// the round.
 const ROUND_MIN: Duration = Duration::from_millis(20);
 
+/// A fence that is ahead of the clocks for a shorter time is not worth a word: clocks differ, and
+/// clients outbid each other.
+const FENCE_AHEAD_MIN: Duration = Duration::from_secs(1);
+
 /// The terms of an acquisition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AcquireTerms {
@@ -73,6 +77,9 @@ pub struct Acquisition {
     /// The duration of the slowest round. Pauses must be longer, or clients collide again and
     /// again.
     round: Duration,
+    /// How long no majority of the nodes can grant anything: their fences are ahead of their clocks.
+    fence_ahead: Option<Duration>,
+    fence_ahead_told: bool,
 }
 
 /// What a caller knows about the wait queue before the first attempt.
@@ -149,6 +156,11 @@ pub enum FailureKind {
     Expired,
     /// The nodes' clocks are too far apart: no majority accepts one ballot.
     ClocksApart,
+    /// The lock is free, but its fence is ahead of the clocks of a majority: a clock was set back.
+    FenceAhead {
+        /// The time until a majority can grant it.
+        left: Duration,
+    },
 }
 
 impl Acquisition {
@@ -171,7 +183,17 @@ impl Acquisition {
             fruitless_wakes: 0,
             last_fruitless: now,
             round: Duration::ZERO,
+            fence_ahead: None,
+            fence_ahead_told: false,
         }
+    }
+
+    /// For how long the fence of the lock is ahead of the clocks of a majority, so that nobody can
+    /// get it, as the last attempt found. Returned once, and only if it is worth a word.
+    pub fn take_fence_ahead(&mut self) -> Option<Duration> {
+        let left = self.fence_ahead.filter(|_| !self.fence_ahead_told)?;
+        self.fence_ahead_told = true;
+        Some(left)
     }
 
     /// Lets the caller wait in the queue instead of only polling. The ticket gets its id when it is
@@ -216,6 +238,8 @@ impl Acquisition {
             false => None,
         };
         let ballot = choice.map(|choice| choice.ballot).unwrap_or_default();
+        let accepted_in = choice.and_then(|choice| choice.accepted_in);
+        self.fence_ahead = accepted_in.filter(|wait| *wait >= FENCE_AHEAD_MIN);
         let token = match self.last.take() {
             Some((token, before)) if has_ballots && ballot > before => token,
             _ => fresh,

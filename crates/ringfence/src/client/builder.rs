@@ -19,7 +19,7 @@ use crate::url::{NodeUrl, RedisUrl, UrlError, parse_nodes};
 
 use super::error::{ConfigError, ConnectError};
 use super::handshake;
-use super::{Locks, Shared};
+use super::{Locks, Shared, tokio_runtime};
 
 /// The largest number of nodes.
 const NODES_MAX: usize = 64;
@@ -199,9 +199,7 @@ impl Builder {
 
     /// Checks everything and starts the nodes, without waiting for them.
     pub(super) fn prepare(self) -> Result<Locks, ConnectError> {
-        if tokio::runtime::Handle::try_current().is_err() {
-            return Err(ConnectError::NoRuntime);
-        }
+        tokio_runtime::with_timer()?;
         let settings = self.settings()?;
         let observed = self.observed()?;
         let members = self.open_nodes()?;

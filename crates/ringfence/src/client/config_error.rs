@@ -87,6 +87,12 @@ pub enum ConfigError {
         /// The window.
         window: Duration,
     },
+    /// The quarantine is too long.
+    #[error("the quarantine must be at most 365 days, not {quarantine:?}")]
+    QuarantineTooLong {
+        /// The quarantine that was asked for.
+        quarantine: Duration,
+    },
     /// A failover level for several nodes.
     #[error(
         "failover={level} is for a single node; several nodes always have the quarantine, and a \
@@ -256,6 +262,15 @@ pub enum ConnectError {
     Config(ConfigError),
     /// There is no tokio runtime.
     NoRuntime,
+    /// The tokio runtime was built without a driver that a client needs.
+    #[error(
+        "this tokio runtime has no driver for what a client needs; build it with `{missing}()` or \
+         `enable_all()`"
+    )]
+    RuntimeWithout {
+        /// The missing call of tokio's builder: `enable_time` or `enable_io`.
+        missing: &'static str,
+    },
     /// The TLS files of a URL cannot be used.
     #[cfg(feature = "redis")]
     Tls(crate::node::redis::TlsError),

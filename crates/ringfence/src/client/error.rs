@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::message::Holder;
 use crate::name::NameError;
-use crate::protocol::{FailureKind, Lost};
+use crate::protocol::{FailureKind, Lost, ceil_secs};
 use crate::runtime::acquire::AcquireRefusal;
 
 use super::votes::{Votes, held_by, not_fit, not_voting};
@@ -63,6 +63,21 @@ pub enum AcquireError {
     ClocksApart {
         /// The lock.
         name: String,
+        /// Every node's vote.
+        votes: Votes,
+    },
+    /// The lock is free, but its fence is ahead of the clocks of a majority: a clock was set back.
+    /// Until the clocks have caught up, no grant could have a higher fence.
+    #[error(
+        "`{name}` is free, but its fence is ahead of the nodes' clocks: a clock was set back; it can be \
+         granted in {} s",
+        ceil_secs(*left)
+    )]
+    FenceAhead {
+        /// The lock.
+        name: String,
+        /// How long until a majority can grant it.
+        left: Duration,
         /// Every node's vote.
         votes: Votes,
     },
@@ -154,7 +169,8 @@ impl AcquireError {
             | Self::Quarantined { votes, .. }
             | Self::Misconfigured { votes, .. }
             | Self::Expired { votes, .. }
-            | Self::ClocksApart { votes, .. } => Some(votes),
+            | Self::ClocksApart { votes, .. }
+            | Self::FenceAhead { votes, .. } => Some(votes),
             Self::Cancelled { .. } | Self::Invalid(_) | Self::NoEntropy(_) => None,
         }
     }
@@ -175,6 +191,7 @@ impl AcquireError {
             FailureKind::Misconfigured => Self::Misconfigured { name, votes },
             FailureKind::Expired => Self::Expired { name, votes },
             FailureKind::ClocksApart => Self::ClocksApart { name, votes },
+            FailureKind::FenceAhead { left } => Self::FenceAhead { name, left, votes },
         }
     }
 }

@@ -296,6 +296,15 @@ impl NodeInspection {
     pub fn votes(&self) -> bool {
         self.view.is_ok() && self.discount.is_none()
     }
+
+    /// By how much the fence of the name is ahead of the node's clock; zero if it is not. Beyond the
+    /// window of the group the node grants the name to nobody until its clock has caught up: the
+    /// clock was set back.
+    pub fn fence_ahead(&self) -> Duration {
+        let floor_us = self.view.as_ref().map_or(0, |view| view.floor.get());
+        let clock_us = self.clock_us.unwrap_or(u64::MAX);
+        Duration::from_micros(floor_us.saturating_sub(clock_us))
+    }
 }
 
 /// The state of one node.

@@ -29,6 +29,7 @@ mod rw_lock;
 mod semaphore;
 mod settings;
 pub(crate) mod terms;
+pub(crate) mod tokio_runtime;
 mod votes;
 mod warnings;
 

@@ -141,6 +141,9 @@ fn check_group(group: &Group) -> Result<(), ConfigError> {
             window,
         });
     }
+    if quarantine > Group::QUARANTINE_MAX {
+        return Err(ConfigError::QuarantineTooLong { quarantine });
+    }
     let (stale_master, reply_within) = (group.stale_master, group.reply_within);
     group.check().map_err(|_| ConfigError::FailoverTimes {
         stale_master,

@@ -144,7 +144,9 @@ fn outcome(error: &AcquireError) -> AcquireOutcome {
         AcquireError::Quarantined { .. } => AcquireOutcome::Quarantined,
         AcquireError::Misconfigured { .. } => AcquireOutcome::Misconfigured,
         AcquireError::Expired { .. } => AcquireOutcome::Expired,
-        AcquireError::ClocksApart { .. } => AcquireOutcome::ClocksApart,
+        AcquireError::ClocksApart { .. } | AcquireError::FenceAhead { .. } => {
+            AcquireOutcome::ClocksApart
+        }
         AcquireError::Cancelled { .. } => AcquireOutcome::Closed,
         // The only setting that is checked during a call: the tokio runtime has ended.
         AcquireError::Invalid(_) => AcquireOutcome::Closed,

@@ -10,7 +10,7 @@ use crate::message::{Claim, Kind, Mode, Reply};
 use crate::name::Name;
 use crate::node::Deliver;
 use crate::protocol::{
-    AcquireFailure, AcquireTerms, Acquisition, Asked, Attempt, GrantId, Next, QueueHint,
+    AcquireFailure, AcquireTerms, Acquisition, Asked, Attempt, GrantId, Next, QueueHint, ceil_secs,
 };
 use crate::time::Timestamp;
 
@@ -235,9 +235,23 @@ impl<'a> PendingAttempt<'a> {
             let next = acquisition.conclude(attempt, &sender.cluster(), sender.clock.now());
             if let Next::Retry { at, .. } = next {
                 on_lost(attempt, at);
+                self.warn_of_fence(acquisition.take_fence_ahead());
             }
             next
         })
+    }
+
+    /// A clock that was set back makes a free lock unavailable: says so, and for how long.
+    fn warn_of_fence(&self, ahead: Option<Duration>) {
+        if let (Some(left), Some(claim)) = (ahead, self.wanted.claims.first()) {
+            tracing::warn!(
+                target: "ringfence",
+                name = %claim.name,
+                seconds = ceil_secs(left),
+                "the fence is ahead of the nodes' clocks: a clock was set back, and nobody gets the \
+                 lock until the clocks have caught up"
+            );
+        }
     }
 
     fn keep(mut self, deadline: Timestamp) -> WonAttempt {

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use ringfence::{AcquireError, ConfigError, ExtendError, InspectError, LatchError, Locks};
+use ringfence::{
+    AcquireError, ConfigError, ConnectError, ExtendError, InspectError, LatchError, Locks,
+};
 use ringfence_testkit::{Flavor, Server, wait_until_async};
 use tokio::runtime::{Builder, Runtime};
 
@@ -105,4 +107,36 @@ fn a_client_outlives_the_tokio_runtimes_that_use_it() {
         guard.check()
     });
     assert_eq!(held, Ok(()));
+}
+
+/// Tokio panics where a driver is missing. A client says what to change instead.
+#[test]
+fn a_runtime_without_a_driver_is_an_error_and_no_panic() {
+    let server = Server::start(Flavor::Redis);
+    let connect = |runtime: Runtime, urls: &str| {
+        let connected = runtime.block_on(async { builder(urls).connect().await.map(drop) });
+        drop(runtime);
+        connected
+    };
+    let mut without_time = Builder::new_current_thread();
+    let mut without_io = Builder::new_current_thread();
+    for (runtime, urls, missing) in [
+        (without_time.enable_io(), server.url(), "enable_time"),
+        (without_io.enable_time(), server.url(), "enable_io"),
+        (
+            &mut Builder::new_current_thread(),
+            "memory:x".to_owned(),
+            "enable_time",
+        ),
+    ] {
+        let error = connect(runtime.build().unwrap(), &urls).unwrap_err();
+        assert!(
+            matches!(error, ConnectError::RuntimeWithout { .. }),
+            "{error}"
+        );
+        says(&error, [missing, "enable_all"]);
+    }
+    // Nodes that need no socket need no driver for sockets.
+    let mut with_time = Builder::new_current_thread();
+    connect(with_time.enable_time().build().unwrap(), "memory:y").unwrap();
 }

@@ -191,6 +191,14 @@ impl Acquisition {
         let spent = self.terms.attempts.is_some_and(|most| self.lost >= most);
         let give_up_at = self.terms.wait.map(|wait| self.started + wait);
         let over = give_up_at.is_some_and(|at| now >= at);
+        // A holder or a waiter ahead is the reason that counts.
+        let is_free =
+            |vote: &Vote| !matches!(vote, Vote::Held(_) | Vote::Behind { .. } | Vote::Granted);
+        let fence_ahead = self.fence_ahead.filter(|_| attempt.votes().all(is_free));
+        let kind = match fence_ahead {
+            Some(left) if kind == FailureKind::Held => FailureKind::FenceAhead { left },
+            _ => kind,
+        };
         if spent || over {
             return self.give_up(attempt, kind);
         }
@@ -217,6 +225,10 @@ impl Acquisition {
             pause = pause.max(turn.unwrap_or(QUEUE_POLL_MAX));
         } else if let Some(free) = attempt.votes().filter_map(free_in).min() {
             pause = pause.min(free);
+        }
+        if let FailureKind::FenceAhead { left } = kind {
+            // No wake tells when the clocks have caught up.
+            pause = left.max(POLL_MAX);
         }
         let at = now + pause;
         Next::Retry {

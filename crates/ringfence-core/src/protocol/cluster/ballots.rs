@@ -1,5 +1,7 @@
 //! Which ballots each node accepts, and which ballot to propose.
 
+use std::time::Duration;
+
 use crate::ledger::FIRST_AGE_MAX_US;
 use crate::message::Ballot;
 use crate::protocol::quorum;
@@ -16,6 +18,9 @@ pub struct Choice {
     pub accepting: usize,
     /// How many nodes answered their last call.
     pub answering: usize,
+    /// If no majority accepts any ballot now: when a majority will. Their fences are ahead of their
+    /// clocks, because a clock was set back or the clocks differ.
+    pub accepted_in: Option<Duration>,
 }
 
 impl Cluster {
@@ -33,7 +38,7 @@ impl Cluster {
         // Each attempt of a client has a higher ballot, as long as no node is lost by it.
         let next = self.proposed.get().saturating_add(1);
         let followed = ranges.accepting(next) >= ranges.accepting(best);
-        if let Some(soonest) = soonest {
+        if let Some((_, soonest)) = soonest {
             best = soonest;
         } else if best < next && followed {
             best = next;
@@ -44,6 +49,7 @@ impl Cluster {
             ballot,
             accepting: ranges.accepting(best),
             answering,
+            accepted_in: soonest.map(|(wait_us, _)| Duration::from_micros(wait_us)),
         })
     }
 
@@ -173,13 +179,13 @@ impl Ranges {
     }
 
     /// If a majority answers, but accepts no common ballot now and will later: the ballot with the
-    /// shortest wait.
+    /// shortest wait, after that wait in microseconds.
     ///
     /// This happens when clocks are far apart and the fence of the fast node is above the ceiling
     /// of the slow one. If clients proposed the fast node's current time again and again, they
     /// would raise its fence as fast as the slow node's ceiling rises, and no client would ever get
     /// a grant. This ballot raises the fence by one microsecond only.
-    fn soonest(&self, quorum: usize) -> Option<u64> {
+    fn soonest(&self, quorum: usize) -> Option<(u64, u64)> {
         if self.0.len() < quorum || self.best().is_some_and(|b| self.accepting(b) >= quorum) {
             return None;
         }
@@ -187,7 +193,7 @@ impl Ranges {
             let wait_us = self.accepted_in(ballot, quorum)?;
             Some((wait_us, ballot))
         });
-        waits.min().map(|(_, ballot)| ballot)
+        waits.min()
     }
 
     /// After how many microseconds `quorum` nodes accept `ballot` at the same time; `None` if

@@ -12,6 +12,7 @@ mod confirmation;
 mod duplicates;
 mod extension;
 mod failover;
+mod fence_ahead;
 mod hold;
 mod latch;
 mod latch_seen_open;

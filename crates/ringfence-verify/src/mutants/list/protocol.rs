@@ -32,8 +32,8 @@ mutants! {
     /// Retention and quarantine are at least twice the window and the largest step back.
     ThresholdOneLess:
         edit(GROUP, "least_quarantine",
-            "self.window * 2 + Self::CLOCK_STEP",
-            "let least = self.window * 2 + Self::CLOCK_STEP;
+            "self.window.saturating_mul(2).saturating_add(Self::CLOCK_STEP)",
+            "let least = self.window.saturating_mul(2).saturating_add(Self::CLOCK_STEP);
              least - Duration::from_micros(u64::from(mutant!(ThresholdOneLess)))");
 
     /// If the clocks of a majority jump by the same amount, the client's own clock froze.

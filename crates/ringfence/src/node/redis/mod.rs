@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc;
 
-use crate::client::ConnectError;
+use crate::client::{ConnectError, tokio_runtime};
 use crate::clock::Clock;
 use crate::entropy::Entropy;
 use crate::environment::{OwnerProcess, own_task};
@@ -232,7 +232,7 @@ type Asking = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Starts the links of `prepared` in one task.
 fn start(prepared: impl IntoIterator<Item = PreparedNode>) -> Result<Vec<RedisNode>, ConnectError> {
-    let runtime = runtime()?;
+    let runtime = tokio_runtime::with_sockets()?;
     let mut prepared: Vec<PreparedNode> = prepared.into_iter().collect();
     for asking in prepared.iter_mut().filter_map(|one| one.asking.take()) {
         runtime.spawn(own_task(asking));
@@ -246,10 +246,6 @@ fn start(prepared: impl IntoIterator<Item = PreparedNode>) -> Result<Vec<RedisNo
     runtime.spawn(own_task(set));
     let nodes = nodes.into_iter().zip(members);
     Ok(nodes.map(|(node, member)| node(member)).collect())
-}
-
-fn runtime() -> Result<tokio::runtime::Handle, ConnectError> {
-    tokio::runtime::Handle::try_current().map_err(|_| ConnectError::NoRuntime)
 }
 
 impl fmt::Debug for RedisNode {
