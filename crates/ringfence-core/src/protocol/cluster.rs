@@ -1,5 +1,11 @@
 //! What this client knows about its nodes: the offsets of their clocks, which nodes answer, and
 //! which may have lost their data. It learns from every reply. All rounds of one client share it.
+//!
+//! Both lines of renewal ([`Line`]) share it, too. A freeze of our own clock, a clock that jumped and
+//! a node that lost its data are noticed by comparing with what was seen before, and a second line
+//! that began without that would notice none of them. If the two lines lead to different servers, each
+//! of their answers looks like another incarnation of the node, which costs votes and never grants one.
+//! Only the confirmation by the Sentinels is kept for each line: it is about one connection's server.
 
 mod ballots;
 mod clocks;
@@ -13,7 +19,7 @@ use crate::node::{CallError, Facts};
 use crate::time::Timestamp;
 
 use super::vote::is_same_server;
-use super::{Discount, Drift, quorum};
+use super::{Discount, Drift, Line, quorum};
 
 pub use ballots::Choice;
 pub use clocks::ClockEvent;
@@ -56,8 +62,9 @@ struct NodeView {
     offset_low_us: Option<i64>,
     /// Whether the node counts only while its Sentinels confirm it.
     needs_confirmation: bool,
-    /// The last confirmation of its Sentinels.
-    confirmation: Option<Confirmation>,
+    /// The last confirmation of its Sentinels for the server of each line. The two lines have
+    /// connections of their own, which may lead to different servers for a while.
+    confirmations: [Option<Confirmation>; 2],
 }
 
 impl Cluster {
@@ -149,13 +156,25 @@ impl Cluster {
         sent: Timestamp,
         now: Timestamp,
     ) -> Option<Discount> {
+        self.discount_on(Line::First, node, standing, sent, now)
+    }
+
+    /// The same, for an answer over the connections of `line`.
+    fn discount_on(
+        &self,
+        line: Line,
+        node: usize,
+        standing: Standing,
+        sent: Timestamp,
+        now: Timestamp,
+    ) -> Option<Discount> {
         if self.froze_since(sent) {
             return Some(Discount::Outdated);
         }
         if let Some(of) = self.duplicate_of(node, standing.server) {
             return Some(Discount::Duplicate { of });
         }
-        if !self.is_confirmed(node, standing, sent) {
+        if !self.is_confirmed(line, node, standing, sent) {
             return Some(Discount::Unconfirmed);
         }
         let quarantine = self.quarantine_left(node, standing, now);

@@ -37,7 +37,8 @@ pub use confirmation::{
 pub use extension::{Extension, ExtensionVerdict};
 pub use group_values::{ExplicitValues, refuse_unsafe, settled};
 pub use hold::{
-    ClockReading, FinalRelease, Hold, HoldAction, HoldEvent, HoldPolicy, Lost, RoundId, Transmit,
+    ClockReading, FinalRelease, Hold, HoldAction, HoldEvent, HoldPolicy, Line, Lost, RoundId,
+    Transmit,
 };
 pub use latch::{LatchCall, LatchFailure, LatchFailureKind, LatchNext, LatchTerms};
 pub use latch_round::{LatchRound, LatchTally, Question};

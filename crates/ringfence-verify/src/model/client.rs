@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ringfence_core::message::{Answer, Ballot, Kind, ReleaseKind, Request};
 use ringfence_core::protocol::{
     Acquisition, Attempt, AttemptVerdict, ClockReading, Cluster, ExtensionVerdict, FinalRelease,
-    GrantId, Hold, HoldAction, HoldEvent, Next, PendingRelease, ReleaseRequests, Vote,
+    GrantId, Hold, HoldAction, HoldEvent, Line, Next, PendingRelease, ReleaseRequests, Vote,
 };
 use ringfence_core::time::Timestamp;
 
@@ -339,7 +339,7 @@ impl Client {
                 // A client that has renewed often enough has no capacity for more.
                 Some(HoldEvent::RenewalDue) if self.renewals_left > 0 => {
                     self.renewals_left -= 1;
-                    hold.renew(clock);
+                    hold.renew(clock, Line::First);
                 }
                 Some(HoldEvent::Concluded { verdict, .. }) => {
                     let extended = matches!(verdict, ExtensionVerdict::Extended { .. });

@@ -14,7 +14,7 @@ use crate::observation::{Observation, Observed};
 use crate::protocol::Cluster;
 use crate::runtime::closing::RuntimeWatch;
 use crate::runtime::sender::Sender;
-use crate::runtime::{ClientRuntime, keeper};
+use crate::runtime::{ClientRuntime, keeper, second};
 use crate::url::{NodeUrl, RedisUrl, UrlError, parse_nodes};
 
 use super::error::{ConfigError, ConnectError};
@@ -229,6 +229,9 @@ impl Builder {
         let (watch, schedule) = (RuntimeWatch::of(&runtime), Arc::clone(&runtime.schedule));
         let keeper = keeper::keep(Arc::downgrade(&runtime), schedule, watch);
         tokio::spawn(own_task(keeper));
+        if !self.look_only {
+            second::watch(&runtime).map_err(|error| ConnectError::Thread(Arc::new(error)))?;
+        }
         Ok(Locks {
             shared: Arc::new(Shared {
                 runtime,

@@ -23,6 +23,11 @@ use super::votes::Votes;
 /// A lock that is held. It renews itself unless [`Lock::renew`](crate::Lock::renew) is off;
 /// dropping it releases the lock without blocking and without needing a tokio runtime.
 ///
+/// The lock is also kept while code blocks the tokio runtime, if a majority of the nodes answers: a
+/// thread of the process renews it then, over connections of its own. Call [`check`](Self::check)
+/// between the steps of such code, since [`lost`](Self::lost) cannot stop it, and prefer
+/// `tokio::task::spawn_blocking`.
+///
 /// The release is written to the nodes' connections before the drop returns, as far as that goes
 /// without waiting, so a guard dropped at the end of `main` does not stay locked until its TTL.
 /// What cannot be written then (a node that is being reconnected, a full socket, a connection made

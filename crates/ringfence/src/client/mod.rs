@@ -109,7 +109,8 @@ impl Locks {
     ///
     /// The client lives in the tokio runtime in which it is connected. It can be used from others,
     /// but once that runtime has ended nothing is renewed, and every call fails with
-    /// [`ConfigError::RuntimeGone`].
+    /// [`ConfigError::RuntimeGone`]. While code blocks it, held locks are renewed by a thread that all
+    /// clients of the process share.
     ///
     /// The client, its guards and its locks belong to the process that connects. After a `fork` the
     /// child's copies send and write nothing, and every call there fails with

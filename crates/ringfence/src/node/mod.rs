@@ -99,6 +99,18 @@ pub trait Node: Send + Sync + fmt::Debug + 'static {
         true
     }
 
+    /// Another instance of this node that has joined `group`, with connections of its own in the
+    /// current tokio runtime. A thread of the client renews held locks through it while the client's
+    /// tokio runtime is blocked. It lives for seconds; another one may be made later.
+    ///
+    /// `None`, the default: that thread calls [`send`](Self::send) of this node itself. That is right
+    /// for a node that answers inside `send` or has a thread of its own. A node whose tasks run in the
+    /// client's tokio runtime answers nothing while that is blocked, and its locks may be lost.
+    fn second(&self, group: Group) -> Option<Arc<dyn Node>> {
+        let _ = group;
+        None
+    }
+
     /// Lets the node vote in `group` at once, without a quarantine: the operator declares that it
     /// is new. Refused, with the holders it knows of, if it holds locks or already votes.
     fn init(&self, group: Group, mode: InitMode, done: Completion<Facts>);

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::node::{CallError, Facts, Trouble};
-use crate::protocol::{ClockEvent, ClockJump};
+use crate::protocol::{ClockEvent, ClockJump, Line};
 use crate::time::Timestamp;
 
 use super::sender::Sender;
@@ -23,7 +23,7 @@ impl Sender {
         let confirmation = self.nodes[node].confirmation();
         let mut cluster = self.cluster();
         if let Some(confirmation) = confirmation {
-            cluster.confirm(node, confirmation);
+            cluster.confirm(Line::First, node, confirmation);
         }
         let event = cluster.observe_facts(node, &facts);
         if let Some(event) = &event {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::message::{Answer, Reply};
-use crate::node::{CallError, Deliver};
+use crate::node::{CallError, Deliver, Node};
 use crate::protocol::{ExtensionVerdict, RoundId, Vote};
 use crate::time::Timestamp;
 
@@ -55,6 +55,8 @@ pub(super) struct RoundReplies {
     pub(super) hold: Arc<HeldLock>,
     pub(super) round: RoundId,
     pub(super) t0: Timestamp,
+    /// The nodes that were asked, if not the client's own.
+    pub(super) second: Option<Arc<[Arc<dyn Node>]>>,
 }
 
 impl Deliver<Reply> for RoundReplies {
@@ -62,7 +64,8 @@ impl Deliver<Reply> for RoundReplies {
         let (node, runtime) = (tag as usize, &self.hold.runtime);
         let (sender, now) = (&runtime.sender, runtime.sender.clock.now());
         let deadline = self.hold.look(|machine| machine.carried_until());
-        let discount = sender.observe_reply_to(node, &outcome, self.t0, now, deadline);
+        let second = self.second.as_deref();
+        let discount = sender.observe_reply_to(second, node, &outcome, self.t0, now, deadline);
         let observation = &sender.observation;
         observation.voted(node, &outcome, discount, self.t0, now);
         self.hold.feed(|machine, clock| {

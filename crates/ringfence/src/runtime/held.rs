@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::observation::{HoldEnd, LockKind, ObservedLock};
-use crate::protocol::{ClockReading, ExtensionVerdict, HoldPolicy, Lost, RoundId, Vote};
+use crate::protocol::{ClockReading, ExtensionVerdict, HoldPolicy, Line, Lost, RoundId, Vote};
 use crate::time::Timestamp;
 
 use super::extending::Extending;
@@ -117,7 +117,7 @@ impl HeldLock {
         (shared, round)
     }
 
-    /// Handles a timeout of the machine. Called by the keeper.
+    /// Handles a timeout of the machine. Called by the keeper or the second line.
     pub(crate) fn time_out(self: &Arc<Self>) {
         let mut state = lock(&self.state);
         let clock = self.runtime.sender.read_clock();
@@ -128,11 +128,17 @@ impl HeldLock {
         self.drain(state, DrainedBy::Keeper);
     }
 
-    /// Begins a renewal. Called by the keeper when the limit of concurrent renewals allows it.
-    pub(crate) fn renew(self: &Arc<Self>) {
+    /// Begins a renewal. Called by the keeper, or by the second line, when the limit of concurrent
+    /// renewals allows it.
+    pub(crate) fn renew(self: &Arc<Self>, by: Line) {
         let mut state = lock(&self.state);
-        let clock = self.runtime.sender.read_clock();
-        let began = state.machine.renew(clock);
+        let sender = &self.runtime.sender;
+        let line = match by {
+            Line::First if sender.second.is_open() => state.machine.next_line(),
+            line => line,
+        };
+        let clock = sender.read_clock();
+        let began = state.machine.renew(clock, line);
         state.take_turn(began);
         self.drain(state, DrainedBy::Keeper);
         if !began {

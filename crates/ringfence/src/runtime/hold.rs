@@ -22,7 +22,7 @@ use crate::protocol::{
 use crate::time::Timestamp;
 
 use super::acquire::WonAttempt;
-use super::schedule::{Due, ScheduleKey};
+use super::schedule::ScheduleKey;
 use super::sender::PendingRound;
 use super::{ClientRuntime, lock};
 
@@ -54,6 +54,7 @@ pub(super) struct HoldState {
 /// Which thread drains a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DrainedBy {
+    /// The keeper or the second line.
     Keeper,
     Caller,
 }
@@ -248,6 +249,7 @@ impl HeldLock {
                 renewal,
                 failures,
                 awaited,
+                silent,
                 ..
             } => {
                 if awaited {
@@ -260,6 +262,11 @@ impl HeldLock {
                         failures,
                         "renewal got no majority; retrying"
                     );
+                }
+                if renewal && silent && verdict == ExtensionVerdict::Unsure {
+                    // The connections may be stuck although the keeper runs. The retry goes over
+                    // others.
+                    self.runtime.schedule.want_second();
                 }
                 if renewal {
                     let observed = lock(&self.state).observed;
@@ -281,7 +288,8 @@ impl HeldLock {
                 }
             }
             HoldEvent::RenewalDue => {
-                self.runtime.renewals.want(Arc::clone(self));
+                let now = self.runtime.sender.clock.now();
+                self.runtime.renewals.want(Arc::clone(self), now);
                 // The keeper begins waiting renewals right after it drained the holds.
                 if by != DrainedBy::Keeper {
                     self.runtime.schedule.nudge();
@@ -298,9 +306,10 @@ impl HeldLock {
         }
         let schedule = &self.runtime.schedule;
         if let Some(key) = state.scheduled.take() {
-            schedule.remove(key);
+            schedule.remove_hold(key);
         }
-        state.scheduled = at.map(|at| schedule.insert(at, Due::HeldLock(Arc::clone(self))));
+        let ttl = state.machine.policy().ttl;
+        state.scheduled = at.map(|at| schedule.insert_hold(at, ttl, Arc::clone(self)));
     }
 }
 

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Weak};
 
 use crate::environment::Timer;
+use crate::protocol::Line;
 
 use super::ClientRuntime;
 use super::closing::RuntimeWatch;
@@ -42,9 +43,9 @@ pub(crate) async fn keep(
         }
         while let Some(hold) = runtime
             .upgrade()
-            .and_then(|runtime| runtime.renewals.next())
+            .and_then(|runtime| runtime.renewals.next(now))
         {
-            hold.renew();
+            hold.renew(Line::First);
             done += 1;
             if done.is_multiple_of(YIELD_AFTER) {
                 drop(hold);
@@ -80,9 +81,11 @@ impl Drop for ClientRuntime {
         if !self.process.is_ours() {
             // Nodes have sockets and threads, and the schedule has the keeper's timer.
             std::mem::forget(std::mem::take(&mut self.sender.nodes));
+            std::mem::forget(std::mem::take(&mut self.sender.second));
             std::mem::forget((Arc::clone(&self.schedule), Arc::clone(&self.room)));
             return;
         }
         self.schedule.nudge();
+        self.schedule.leave_second();
     }
 }

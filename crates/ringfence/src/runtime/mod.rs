@@ -3,7 +3,8 @@
 //!
 //! The thread that receives a reply feeds it to the machine ([`sender`]), so a round costs its
 //! caller one wake-up and no task. One task per client, the [`keeper`], does what is due later:
-//! renewals, deadlines and retries of releases.
+//! renewals, deadlines and retries of releases. If its tokio runtime is blocked, a thread of the
+//! process renews what is held ([`second`]).
 
 pub(crate) mod acquire;
 pub(crate) mod sender;
@@ -22,6 +23,7 @@ mod refreshing;
 pub(crate) mod releasing;
 mod renewals;
 pub(crate) mod schedule;
+pub(crate) mod second;
 pub(crate) mod surplus_slots;
 mod ticket;
 mod waiter;

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use super::hold::HeldLock;
 use super::lock;
 use super::schedule::Schedule;
+use crate::time::Timestamp;
 
 /// The most renewals in progress at once: twenty thousand per second at 50 ms each.
 pub(crate) const AT_ONCE: usize = 1024;
@@ -28,6 +29,8 @@ pub(crate) struct Renewals {
 struct RenewalQueue {
     in_progress: usize,
     waiting: VecDeque<Arc<HeldLock>>,
+    /// Since when the first one waits, if it does: it came, or the one before it began.
+    since: Option<Timestamp>,
 }
 
 impl Renewals {
@@ -39,19 +42,31 @@ impl Renewals {
     }
 
     /// Adds `hold` to the holds that wait for their renewal.
-    pub(crate) fn want(&self, hold: Arc<HeldLock>) {
-        lock(&self.queue).waiting.push_back(hold);
+    pub(crate) fn want(&self, hold: Arc<HeldLock>, now: Timestamp) {
+        let mut queue = lock(&self.queue);
+        if queue.waiting.is_empty() {
+            queue.since = Some(now);
+        }
+        queue.waiting.push_back(hold);
+    }
+
+    /// Since when a hold waits although the limit allows its renewal.
+    pub(crate) fn waiting_since(&self) -> Option<Timestamp> {
+        let queue = lock(&self.queue);
+        let may_begin = !queue.waiting.is_empty() && queue.in_progress < AT_ONCE;
+        queue.since.filter(|_| may_begin)
     }
 
     /// The next hold to renew, if the limit allows it. Its renewal ends with
     /// [`finish`](Self::finish).
-    pub(crate) fn next(&self) -> Option<Arc<HeldLock>> {
+    pub(crate) fn next(&self, now: Timestamp) -> Option<Arc<HeldLock>> {
         let mut queue = lock(&self.queue);
         if queue.in_progress >= AT_ONCE {
             return None;
         }
         let hold = queue.waiting.pop_front()?;
         queue.in_progress += 1;
+        queue.since = Some(now);
         Some(hold)
     }
 

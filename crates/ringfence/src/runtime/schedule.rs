@@ -1,10 +1,15 @@
 //! The timers of one client: a sorted map behind a mutex, so that taking and releasing a lock
-//! costs two short insertions and no message to a task. The keeper executes the entries.
+//! costs two short insertions and no message to a task. The keeper executes the entries. If it is
+//! late, the second line executes those of holds (`second.rs`).
+
+mod late;
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -16,6 +21,7 @@ use crate::time::Timestamp;
 use super::hold::{HeldLock, HolderTask};
 use super::lock;
 use super::releasing::Releasing;
+use super::second::{self, SecondLine};
 use super::surplus_slots::SurplusSlots;
 
 /// See the module.
@@ -26,17 +32,58 @@ pub(crate) struct Schedule {
     changed: Notify,
     /// Sets the keeper's timer.
     kernel_timer: OnceLock<KernelTimer>,
+    /// The second line, if it watches this client.
+    second: OnceLock<&'static SecondLine>,
+    /// The second line executes the entries of holds when they are due. Set once the keeper was
+    /// late, until it runs again.
+    taken_over: AtomicBool,
+    /// A renewal over the client's own connections failed because nodes did not answer.
+    second_wanted: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Entries {
-    map: BTreeMap<ScheduleKey, Due>,
+    /// Timeouts of holds.
+    holds: BTreeMap<ScheduleKey, Arc<HeldLock>>,
+    others: BTreeMap<ScheduleKey, Due>,
     next: u64,
     /// When the keeper wakes by itself. Removing an entry does not change it: one needless
     /// wake-up is cheaper than setting a timer for every lock.
     wake_at: Option<Timestamp>,
     /// The keeper has ended with its tokio runtime: no entry is executed.
     ended: bool,
+    /// How late the keeper may be before the second line takes over: a part of the shortest TTL of
+    /// this client's locks. `None` before the first lock.
+    may_be_late: Option<Duration>,
+    /// When the second line looks next. As for `wake_at`, removing an entry does not change it.
+    look_at: Option<Timestamp>,
+}
+
+impl Entries {
+    /// The next key, whether of a hold or not.
+    fn first(&self) -> Option<ScheduleKey> {
+        let hold = self.holds.first_key_value().map(|(key, _)| *key);
+        let other = self.others.first_key_value().map(|(key, _)| *key);
+        match (hold, other) {
+            (Some(hold), Some(other)) => Some(hold.min(other)),
+            (hold, other) => hold.or(other),
+        }
+    }
+
+    /// A new key for `at`.
+    fn key(&mut self, at: Timestamp) -> ScheduleKey {
+        self.next += 1;
+        ScheduleKey(at, self.next)
+    }
+
+    /// Notes that an entry was inserted for `at`. Returns whether the keeper must be woken.
+    fn is_early(&mut self, at: Timestamp) -> bool {
+        let early = self.wake_at.is_none_or(|wake_at| at < wake_at);
+        if early {
+            self.wake_at = Some(at);
+        }
+        early
+    }
 }
 
 /// Identifies an entry, to remove it.
@@ -75,11 +122,10 @@ impl Due {
 }
 
 impl Schedule {
-    /// Schedules `due` for `at`.
+    /// Schedules `due`, which is not a hold, for `at`.
     pub(crate) fn insert(&self, at: Timestamp, due: Due) -> ScheduleKey {
         let mut entries = lock(&self.entries);
-        entries.next += 1;
-        let key = ScheduleKey(at, entries.next);
+        let key = entries.key(at);
         if entries.ended {
             // An entry that is never executed would keep the client and its connections alive for
             // ever.
@@ -87,14 +133,48 @@ impl Schedule {
             drop(due);
             return key;
         }
-        entries.map.insert(key, due);
-        let early = entries.wake_at.is_none_or(|wake_at| at < wake_at);
-        if early {
-            entries.wake_at = Some(at);
-        }
+        entries.others.insert(key, due);
+        let early = entries.is_early(at);
         drop(entries);
         if early {
             self.changed.notify_one();
+        }
+        key
+    }
+
+    /// Schedules a timeout of `hold`, whose lock has this `ttl`, for `at`.
+    pub(crate) fn insert_hold(
+        &self,
+        at: Timestamp,
+        ttl: Duration,
+        hold: Arc<HeldLock>,
+    ) -> ScheduleKey {
+        let mut entries = lock(&self.entries);
+        let key = entries.key(at);
+        if entries.ended {
+            drop(entries);
+            drop(hold);
+            return key;
+        }
+        entries.holds.insert(key, hold);
+        let early = entries.is_early(at);
+        let look = self.second.get().and_then(|line| {
+            let may_be_late = second::may_be_late(ttl);
+            let known = entries.may_be_late.get_or_insert(may_be_late);
+            *known = may_be_late.min(*known);
+            let look_at = self.look_after(at, *known);
+            let early = entries.look_at.is_none_or(|planned| look_at < planned);
+            early.then(|| {
+                entries.look_at = Some(look_at);
+                (line, look_at)
+            })
+        });
+        drop(entries);
+        if early {
+            self.changed.notify_one();
+        }
+        if let Some((line, look_at)) = look {
+            line.look_by(look_at);
         }
         key
     }
@@ -103,25 +183,38 @@ impl Schedule {
     pub(crate) fn end(&self) {
         let mut entries = lock(&self.entries);
         entries.ended = true;
-        let left = std::mem::take(&mut entries.map);
+        let left = std::mem::take(&mut entries.others);
+        let holds = std::mem::take(&mut entries.holds);
         // After unlocking: dropping an entry may call the schedule again.
         drop(entries);
         left.values().for_each(Due::wake);
+        drop(holds);
     }
 
     /// Wakes all sleepers, because the client is closed.
     pub(crate) fn wake_sleepers(&self) {
         let is_sleeper = |due: &&Due| matches!(due, Due::Sleeper(_));
         let entries = lock(&self.entries);
-        let sleepers: Vec<Due> = entries.map.values().filter(is_sleeper).cloned().collect();
+        let sleepers: Vec<Due> = entries
+            .others
+            .values()
+            .filter(is_sleeper)
+            .cloned()
+            .collect();
         drop(entries);
         sleepers.iter().for_each(Due::wake);
     }
 
-    /// Removes an entry before it is due.
+    /// Removes an entry that is not a hold before it is due.
     pub(crate) fn remove(&self, key: ScheduleKey) {
         // Dropped after unlocking: dropping an entry may call the schedule again.
-        let removed = lock(&self.entries).map.remove(&key);
+        let removed = lock(&self.entries).others.remove(&key);
+        drop(removed);
+    }
+
+    /// Removes an entry of a hold before it is due.
+    pub(crate) fn remove_hold(&self, key: ScheduleKey) {
+        let removed = lock(&self.entries).holds.remove(&key);
         drop(removed);
     }
 
@@ -135,7 +228,7 @@ impl Schedule {
     /// taken and released must not use it.
     pub(crate) fn postpone(&self) {
         let mut entries = lock(&self.entries);
-        let next = entries.map.first_key_value().map(|(key, _)| key.0);
+        let next = entries.first().map(ScheduleKey::at);
         let (Some(next), Some(wake_at)) = (next, entries.wake_at) else {
             return;
         };
@@ -150,11 +243,15 @@ impl Schedule {
         }
     }
 
-    /// Removes and returns the next entry that is due at `now`.
+    /// Removes and returns the next entry that is due at `now`, for the keeper.
     pub(crate) fn pop(&self, now: Timestamp) -> Option<Due> {
+        self.taken_over.store(false, Ordering::Relaxed);
         let mut entries = lock(&self.entries);
-        let first = entries.map.first_entry()?;
-        (first.key().0 <= now).then(|| first.remove())
+        let first = entries.first().filter(|key| key.at() <= now)?;
+        match entries.holds.remove(&first) {
+            Some(hold) => Some(Due::HeldLock(hold)),
+            None => entries.others.remove(&first),
+        }
     }
 
     /// Completes once `clock` has reached `at`. For timeouts that are almost always cancelled: that
@@ -170,7 +267,7 @@ impl Schedule {
 
     /// Sets the waker of the sleeper under `key`. Returns whether it still sleeps.
     fn wake_through(&self, key: ScheduleKey, waker: &Waker) -> bool {
-        match lock(&self.entries).map.get_mut(&key) {
+        match lock(&self.entries).others.get_mut(&key) {
             Some(Due::Sleeper(known)) => {
                 known.clone_from(waker);
                 true
@@ -182,21 +279,17 @@ impl Schedule {
     /// When the next entry is due. The keeper wakes at that time.
     pub(crate) fn next(&self) -> Option<Timestamp> {
         let mut entries = lock(&self.entries);
-        entries.wake_at = entries.map.first_key_value().map(|(key, _)| key.0);
+        entries.wake_at = entries.first().map(ScheduleKey::at);
         entries.wake_at
     }
 
     /// A hold that `task` acquired and that conflicts with one of `claims`. Searches all entries:
     /// for warnings only.
     pub(crate) fn hold_of(&self, task: HolderTask, claims: &[Claim]) -> Option<Arc<HeldLock>> {
-        let conflicting = |due: &Due| match due {
-            Due::HeldLock(hold) => hold
-                .excludes(&hold.runtime, claims)
-                .then(|| Arc::clone(hold)),
-            Due::Release(_) | Due::SurplusSlots(_) | Due::Refresh | Due::Sleeper(_) => None,
-        };
+        let conflicting = |hold: &&Arc<HeldLock>| hold.excludes(&hold.runtime, claims);
         let entries = lock(&self.entries);
-        let holds: Vec<Arc<HeldLock>> = entries.map.values().filter_map(conflicting).collect();
+        let holds = entries.holds.values().filter(conflicting);
+        let holds: Vec<Arc<HeldLock>> = holds.cloned().collect();
         // Unlock before locking a hold: a locked hold locks the schedule.
         drop(entries);
         holds.into_iter().find(|hold| hold.task() == task)
@@ -207,9 +300,14 @@ impl Schedule {
         self.changed.notified().await;
     }
 
-    /// Wakes the keeper.
+    /// Wakes the keeper, and the second line if it does the keeper's work.
     pub(crate) fn nudge(&self) {
         self.changed.notify_one();
+        if self.is_taken_over()
+            && let Some(second) = self.second.get()
+        {
+            second.look_by(Timestamp::ZERO);
+        }
     }
 }
 
@@ -246,89 +344,4 @@ impl Drop for Sleep<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::pin::pin;
-    use std::time::Duration;
-
-    use crate::clock::SteppedClock;
-
-    use super::*;
-
-    fn at(ms: u64) -> Timestamp {
-        Timestamp::from_nanos(ms * 1_000_000)
-    }
-
-    /// Whether the keeper has been woken.
-    fn is_woken(schedule: &Schedule) -> bool {
-        let changed = pin!(schedule.changed());
-        let mut cx = Context::from_waker(Waker::noop());
-        changed.poll(&mut cx).is_ready()
-    }
-
-    #[test]
-    fn the_keeper_is_woken_only_for_entries_due_before_its_next_wake_up() {
-        let schedule = Schedule::default();
-        let first = schedule.insert(at(10), Due::Refresh);
-        assert!(is_woken(&schedule));
-        assert_eq!(schedule.next(), Some(at(10)));
-        schedule.remove(first);
-        // Lock after lock: the keeper wakes at 10, finds no entry due, and reads the next time.
-        let second = schedule.insert(at(20), Due::Refresh);
-        assert!(!is_woken(&schedule));
-        schedule.insert(at(5), Due::Refresh);
-        assert!(is_woken(&schedule));
-        schedule.insert(at(6), Due::Refresh);
-        assert!(!is_woken(&schedule));
-        while schedule.pop(at(10)).is_some() {}
-        assert_eq!(schedule.next(), Some(at(20)));
-        schedule.remove(second);
-        assert_eq!(schedule.next(), None);
-        schedule.insert(at(30), Due::Refresh);
-        assert!(is_woken(&schedule));
-    }
-
-    #[cfg(target_os = "linux")]
-    #[tokio::test]
-    async fn the_keeper_sleeps_on_if_its_entry_was_removed() {
-        use crate::environment::Timer;
-        let (schedule, timer) = (Schedule::default(), Timer::new(Clock::System));
-        let kernel_timer = || timer.kernel_timer().unwrap();
-        schedule.wakes_by(kernel_timer());
-        let hours = |hours: u64| Clock::System.now() + Duration::from_secs(3600 * hours);
-        let first = schedule.insert(hours(1), Due::Refresh);
-        assert!(is_woken(&schedule));
-        assert!(kernel_timer().set(schedule.next().unwrap()));
-        schedule.insert(hours(5), Due::Refresh);
-        schedule.postpone();
-        assert!(kernel_timer().left() < Duration::from_secs(2 * 3600));
-        schedule.remove(first);
-        schedule.postpone();
-        assert!(kernel_timer().left() > Duration::from_secs(4 * 3600));
-        assert!(!is_woken(&schedule));
-        // An earlier entry still wakes it.
-        schedule.insert(hours(3), Due::Refresh);
-        assert!(is_woken(&schedule));
-    }
-
-    #[test]
-    fn a_sleeper_is_on_the_schedule_until_its_time_or_its_drop() {
-        let (schedule, time) = (Schedule::default(), SteppedClock::default());
-        let clock = Clock::Stepped(time.clone());
-        let mut cx = Context::from_waker(Waker::noop());
-        {
-            let mut sleep = pin!(schedule.sleep_until(at(10), &clock));
-            assert!(sleep.as_mut().poll(&mut cx).is_pending());
-            assert!(sleep.as_mut().poll(&mut cx).is_pending());
-            assert_eq!(schedule.next(), Some(at(10)));
-            assert!(schedule.pop(at(9)).is_none());
-            assert!(matches!(schedule.pop(at(10)), Some(Due::Sleeper(_))));
-            assert_eq!(schedule.next(), None, "it had one entry");
-            // Woken too early, it sleeps again.
-            assert!(sleep.as_mut().poll(&mut cx).is_pending());
-            assert_eq!(schedule.next(), Some(at(10)));
-            time.step(Duration::from_millis(10));
-            assert!(sleep.as_mut().poll(&mut cx).is_ready());
-        }
-        assert_eq!(schedule.next(), None);
-    }
-}
+mod tests;

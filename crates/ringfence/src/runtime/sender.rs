@@ -18,11 +18,12 @@ use crate::clock::Clock;
 use crate::message::{Reply, Request};
 use crate::node::{Call, CallError, Completion, Deliver, Node, Trouble, TroubleKind};
 use crate::observation::Observation;
-use crate::protocol::{Attempt, AttemptVerdict, ClockReading, Cluster, Discount, Vote};
+use crate::protocol::{Attempt, AttemptVerdict, ClockReading, Cluster, Discount, Line, Vote};
 use crate::time::Timestamp;
 
 use super::ClientRuntime;
 use super::hold::HeldLock;
+use super::second::SecondNodes;
 
 /// See the module.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub(crate) struct Sender {
     cluster: Mutex<Cluster>,
     pub(crate) observation: Observation,
     pub(super) freeze: ClockFreeze,
+    /// Other instances of the nodes, while the second line of renewal uses them.
+    pub(super) second: SecondNodes,
 }
 
 /// When a freeze of our own clock was last detected.
@@ -58,6 +61,7 @@ impl Sender {
             cluster: Mutex::new(cluster),
             observation,
             freeze: ClockFreeze::default(),
+            second: SecondNodes::default(),
         }
     }
 
@@ -98,7 +102,17 @@ impl Sender {
         expires: Timestamp,
         done: Completion<Reply>,
     ) {
-        self.nodes[node].send(Call {
+        Self::ask_of(&*self.nodes[node], request, expires, done);
+    }
+
+    /// The same, for another instance of a client's node.
+    pub(super) fn ask_of(
+        node: &dyn Node,
+        request: &Arc<Request>,
+        expires: Timestamp,
+        done: Completion<Reply>,
+    ) {
+        node.send(Call {
             request: Arc::clone(request),
             expires,
             done,
@@ -121,23 +135,28 @@ impl Sender {
         sent: Timestamp,
         now: Timestamp,
     ) -> Option<Discount> {
-        self.observe_reply_to(node, outcome, sent, now, None)
+        self.observe_reply_to(None, node, outcome, sent, now, None)
     }
 
     /// The same, for a guard that is valid until `deadline` and extends its lock. After a failover
-    /// the reply counts for it alone.
+    /// the reply counts for it alone. `second`: the nodes that were asked, if not the client's own.
     pub(super) fn observe_reply_to(
         &self,
+        second: Option<&[Arc<dyn Node>]>,
         node: usize,
         outcome: &Result<Reply, CallError>,
         sent: Timestamp,
         now: Timestamp,
         deadline: Option<Timestamp>,
     ) -> Option<Discount> {
-        let confirmation = self.nodes[node].confirmation();
+        let (line, asked) = match second {
+            None => (Line::First, &self.nodes[node]),
+            Some(second) => (Line::Second, &second[node]),
+        };
+        let confirmation = asked.confirmation();
         let mut cluster = self.cluster();
         if let Some(confirmation) = confirmation {
-            cluster.confirm(node, confirmation);
+            cluster.confirm(line, node, confirmation);
         }
         let event = cluster.observe(node, outcome, sent, now);
         // Under the lock: no other thread may count a reply that this freeze invalidates.
@@ -145,7 +164,7 @@ impl Sender {
             self.record_freeze(event, now);
         }
         let reply = outcome.as_ref().ok();
-        let discount = |reply| cluster.discount_extension(node, reply, sent, now, deadline);
+        let discount = |reply| cluster.discount_extension(line, node, reply, sent, now, deadline);
         let discount = reply.and_then(discount);
         let duplicates = cluster.take_duplicates();
         drop(cluster);

@@ -208,3 +208,10 @@ fn leaves_nothing_in_a_file(how: &str) {
         locks.close();
     }
 }
+
+#[test]
+fn the_thread_of_late_renewals_starts_with_a_client_sleeps_and_ends_after_it() {
+    run("current-idle", "memory:");
+    let server = Server::start(Flavor::Redis);
+    run("current-idle", &server.url());
+}

@@ -68,8 +68,60 @@ fn main() {
             let waiting = tokio::time::timeout(waits, lock.lock()).await;
             assert!(waiting.is_err(), "{waiting:?}");
         }),
+        "idle" => end_idle(&runtime, &nodes),
         how => panic!("unknown: {how}"),
     }
+}
+
+/// The thread that renews while a tokio runtime is blocked: it exists with the first client, sleeps
+/// while nothing is held, and ends after the last client.
+fn end_idle(runtime: &Runtime, nodes: &str) {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    for _ in 0..2 {
+        assert_eq!(renewers(), []);
+        runtime.block_on(async {
+            let locks = connect(nodes).await;
+            let before = renewers();
+            assert_eq!(before.len(), 1, "it is there before the first lock");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(renewers(), before, "nothing is held");
+            for _ in 0..1_000 {
+                let guard = locks.mutex("x").lock().await.expect("a free lock");
+                guard.release().await.expect("it is held");
+            }
+            let after = renewers();
+            assert_eq!(after.len(), 1, "no lock starts a thread");
+            let woken = after[0] - before[0];
+            assert!(woken <= 3, "{woken} times in a thousand locks");
+            // The connections of the client end with their tasks.
+            locks.close().await;
+        });
+        let begun = ringfence::clock::Clock::System.now();
+        while !renewers().is_empty() {
+            let waited = ringfence::clock::Clock::System.now().since(begun);
+            assert!(waited < PATIENCE, "it does not end");
+            // The keeper ends, too.
+            runtime.block_on(tokio::time::sleep(Duration::from_millis(50)));
+        }
+    }
+}
+
+/// How often each such thread of this process has gone to sleep.
+fn renewers() -> Vec<u64> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux");
+    let sleeps = |folder: std::path::PathBuf| {
+        let comm = std::fs::read_to_string(folder.join("comm")).ok()?;
+        let status = std::fs::read_to_string(folder.join("status")).ok()?;
+        let count = |line: &str| {
+            line.strip_prefix("voluntary_ctxt_switches:")?
+                .trim()
+                .parse()
+                .ok()
+        };
+        let count = status.lines().find_map(count)?;
+        (comm.trim() == "ringfence-renew").then_some(count)
+    };
+    tasks.filter_map(|task| sleeps(task.ok()?.path())).collect()
 }
 
 fn end_blocking(how: &str, nodes: &str) {

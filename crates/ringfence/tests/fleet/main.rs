@@ -5,6 +5,8 @@ mod stage;
 
 mod access;
 mod births;
+mod blocked;
+mod blocking_code;
 mod changes;
 mod clocks;
 mod crashes;

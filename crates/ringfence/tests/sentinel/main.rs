@@ -4,6 +4,11 @@
 #[path = "../rules/log.rs"]
 mod log;
 
+#[allow(dead_code, reason = "the tests of fleets use all of it")]
+#[path = "../fleet/blocking_code.rs"]
+mod blocking_code;
+
+mod blocked;
 mod discovery;
 mod failovers;
 mod mistakes;

@@ -18,7 +18,7 @@ use std::time::Duration;
 use crate::message::{Answer, Reply, Standing};
 use crate::time::Timestamp;
 
-use super::{Cluster, Discount, micros};
+use super::{Cluster, Discount, Line, micros};
 
 /// A majority of the Sentinels named a node's present server as the master.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,29 +35,30 @@ impl Cluster {
         self.nodes[node].needs_confirmation = true;
     }
 
-    /// A majority of the Sentinels confirmed the present server of `node`.
-    pub fn confirm(&mut self, node: usize, confirmation: Confirmation) {
-        let known = &mut self.nodes[node].confirmation;
+    /// A majority of the Sentinels confirmed the present server of `node` on this line.
+    pub fn confirm(&mut self, line: Line, node: usize, confirmation: Confirmation) {
+        let known = &mut self.nodes[node].confirmations[line as usize];
         // An answer that was delayed must not replace a later one.
         if known.is_none_or(|known| known.asked_at <= confirmation.asked_at) {
             *known = Some(confirmation);
         }
     }
 
-    /// The last confirmation of `node`.
-    pub fn confirmation(&self, node: usize) -> Option<Confirmation> {
-        self.nodes[node].confirmation
-    }
-
-    /// Whether an answer of `node` under `standing`, in a round that began at `t0`, is that of a
-    /// confirmed master.
-    pub(super) fn is_confirmed(&self, node: usize, standing: Standing, t0: Timestamp) -> bool {
+    /// Whether an answer of `node` under `standing` over the connections of `line`, in a round that
+    /// began at `t0`, is that of a confirmed master.
+    pub(super) fn is_confirmed(
+        &self,
+        line: Line,
+        node: usize,
+        standing: Standing,
+        t0: Timestamp,
+    ) -> bool {
         let view = &self.nodes[node];
         let stale_master = self.group.stale_master;
         let holds = |confirmation: Confirmation| {
             Some(confirmation.epoch) == standing.epoch && confirmation.asked_at + stale_master >= t0
         };
-        !view.needs_confirmation || view.confirmation.is_some_and(holds)
+        !view.needs_confirmation || view.confirmations[line as usize].is_some_and(holds)
     }
 
     /// Whether a birth of `node` starts a quarantine.
@@ -82,13 +83,14 @@ impl Cluster {
     /// This is the stricter of the two: what is left when the answer is read was left before.
     pub fn discount_extension(
         &self,
+        line: Line,
         node: usize,
         reply: &Reply,
         t0: Timestamp,
         now: Timestamp,
         deadline: Option<Timestamp>,
     ) -> Option<Discount> {
-        let discount = self.discount(node, reply.standing, t0, now);
+        let discount = self.discount_on(line, node, reply.standing, t0, now);
         let quarantined = matches!(discount, Some(Discount::Quarantined { .. }));
         let confirms = matches!(reply.answer, Answer::Extended | Answer::Downgraded);
         let (Some(deadline), true, true) = (deadline, quarantined, confirms) else {

@@ -8,7 +8,7 @@ use crate::protocol::{Extension, Target};
 use crate::time::Timestamp;
 
 use super::round::{Round, RoundKind, Rounds};
-use super::{ClockReading, FinalRelease, Hold, HoldPolicy, Lost, RoundId, Tally};
+use super::{ClockReading, FinalRelease, Hold, HoldPolicy, Line, Lost, RoundId, Tally};
 
 impl Hold {
     /// A hold that another process left behind, to be extended with its receipt. It does not renew
@@ -38,17 +38,27 @@ impl Hold {
     /// Begins one round that extends the lock to `ttl`. The caller reads its verdict and closes it
     /// ([`close_round`](Self::close_round)).
     pub fn extend(&mut self, ttl: Duration, now: Timestamp) -> RoundId {
-        self.begin_round(RoundKind::Extend, ttl, now)
+        self.begin_round(RoundKind::Extend, Line::First, ttl, now)
     }
 
-    /// Begins the renewal that was due, unless it is no longer needed. Returns whether it began.
-    pub fn renew(&mut self, clock: ClockReading) -> bool {
+    /// Begins the renewal that was due over these connections, unless it is no longer needed.
+    /// Returns whether it began.
+    pub fn renew(&mut self, clock: ClockReading, line: Line) -> bool {
         let is_held = self.check(clock).is_ok();
         let wanted = is_held && !self.is_renewing() && self.renew_at.is_none();
         if wanted {
-            self.begin_round(RoundKind::Renew, self.policy.ttl, clock.now);
+            self.begin_round(RoundKind::Renew, line, self.policy.ttl, clock.now);
         }
         wanted
+    }
+
+    /// The connections for the next renewal, if both lines can be used. After a failure the lines take
+    /// turns: one of them may be stuck.
+    pub fn next_line(&self) -> Line {
+        match self.failures % 2 {
+            0 => Line::First,
+            _ => Line::Second,
+        }
     }
 
     /// Stops renewing, before a release or downgrade. Returns the renewal in progress, which the
@@ -93,7 +103,8 @@ impl Hold {
             kind: Kind::Shared,
         };
         self.stop(clock);
-        let round = shared.begin_round(RoundKind::Downgrade, shared.policy.ttl, clock.now);
+        let (kind, ttl) = (RoundKind::Downgrade, shared.policy.ttl);
+        let round = shared.begin_round(kind, Line::First, ttl, clock.now);
         (shared, round)
     }
 
@@ -119,7 +130,9 @@ impl Hold {
     }
 
     /// What the final release must handle on each node. Where a request of this hold was not
-    /// answered, the node may still execute it, and the release must close the ballot. For shared
+    /// answered, the node may still execute it, and the release must close the ballot. That holds for
+    /// the requests of both lines: the release goes over one connection, and what is under way on the
+    /// other one may arrive after it. For shared
     /// holds that is so only for an acquire or a restore: a closed ballot would keep other readers
     /// with lower ballots from being restored.
     fn release_targets(&self) -> Vec<Target> {
@@ -145,13 +158,19 @@ impl Hold {
         self.end(Lost::Released);
     }
 
-    fn begin_round(&mut self, kind: RoundKind, ttl: Duration, t0: Timestamp) -> RoundId {
+    fn begin_round(
+        &mut self,
+        kind: RoundKind,
+        line: Line,
+        ttl: Duration,
+        t0: Timestamp,
+    ) -> RoundId {
         let policy = &self.policy;
         let (drift, call_timeout) = (policy.drift, policy.call_timeout);
         // The node may execute the request until its call expires.
         let leased_until = t0 + call_timeout + policy.lease(ttl);
         self.leased_until = self.leased_until.max(leased_until);
         let extension = Extension::new(self.tally.nodes(), t0, ttl, drift, call_timeout);
-        self.rounds.begin(kind, ttl, extension)
+        self.rounds.begin(kind, line, ttl, extension)
     }
 }

@@ -22,7 +22,7 @@ use crate::time::Timestamp;
 use super::{Attempt, Drift, ExtensionVerdict, Target, Vote};
 
 pub use lost::Lost;
-pub use round::{HoldAction, RoundId, Transmit};
+pub use round::{HoldAction, Line, RoundId, Transmit};
 use round::{Round, RoundKind, Rounds};
 use tally::Tally;
 
@@ -51,6 +51,8 @@ pub enum HoldEvent {
         failures: u16,
         /// Whether a caller waits for the verdict.
         awaited: bool,
+        /// Whether a node did not answer in time.
+        silent: bool,
     },
     /// The lock is no longer held. Returned once.
     Ended(Lost),
@@ -282,6 +284,7 @@ impl Hold {
                 renewal: round.kind == RoundKind::Renew,
                 failures: self.failures,
                 awaited: round.awaited,
+                silent: round.is_silent(),
             });
         }
         if std::mem::take(&mut self.end_unreported) {

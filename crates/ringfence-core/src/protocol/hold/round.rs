@@ -24,6 +24,7 @@ pub(super) struct Rounds(pub(super) Option<Box<Round>>);
 pub(super) struct Round {
     pub(super) id: RoundId,
     pub(super) kind: RoundKind,
+    pub(super) line: Line,
     pub(super) ttl: Duration,
     pub(super) extension: Extension,
     /// How many nodes have got a request, in node order.
@@ -34,6 +35,18 @@ pub(super) struct Round {
     pub(super) unreported: bool,
     /// The rounds that began later.
     next: Rounds,
+}
+
+/// Which connections carry the requests of a round.
+///
+/// A node executes what it gets over one connection in the order in which it was sent. Between two
+/// connections there is no order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Line {
+    /// Those of the client.
+    First,
+    /// Others to the same nodes, for renewals while the first ones are stuck.
+    Second,
 }
 
 /// The purpose of a round.
@@ -54,6 +67,8 @@ pub struct Transmit {
     pub node: usize,
     /// The action for the node.
     pub action: HoldAction,
+    /// The connections to send it over.
+    pub line: Line,
     /// The round of the request, or the round that found the lock missing.
     pub round: RoundId,
     /// When the round began, before its first send.
@@ -116,6 +131,7 @@ impl Rounds {
     pub(super) fn begin(
         &mut self,
         kind: RoundKind,
+        line: Line,
         ttl: Duration,
         extension: Extension,
     ) -> RoundId {
@@ -127,6 +143,7 @@ impl Rounds {
         self.push(Round {
             id,
             kind,
+            line,
             ttl,
             extension,
             asked: 0,
@@ -166,7 +183,8 @@ impl Round {
         self.kind == RoundKind::Renew && self.extension.verdict().is_none()
     }
 
-    /// Whether `node` was sent a request of this round and has not answered it.
+    /// Whether `node` was sent a request of this round and has not answered it, over whichever
+    /// connection.
     pub(super) fn awaits(&self, node: usize) -> bool {
         let vote = self.extension.vote(node);
         node < self.asked && matches!(vote, Vote::Pending | Vote::TimedOut)
@@ -202,11 +220,19 @@ impl Round {
         Transmit {
             node,
             action,
+            line: self.line,
             round: self.id,
             t0: self.extension.t0(),
             lease: policy.lease(self.ttl),
             expires,
         }
+    }
+
+    /// Whether a node did not answer in time. It may be that it was never asked, because the
+    /// connections are stuck.
+    pub(super) fn is_silent(&self) -> bool {
+        let mut votes = self.extension.votes();
+        votes.any(|vote| *vote == Vote::TimedOut)
     }
 
     /// Whether the lock has to be restored on a node.

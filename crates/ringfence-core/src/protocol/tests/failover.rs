@@ -87,7 +87,8 @@ fn the_longest_lease_of_a_single_server_ends_before_a_newcomer_is_granted() {
 fn an_extend_of_a_guard_counts_in_the_quarantine_if_enough_validity_is_left() {
     let cluster = lone(Failover::Auto);
     let extended = answered(Answer::Extended, standing(Duration::ZERO));
-    let discount = |deadline| cluster.discount_extension(0, &extended, at(0), at(9), deadline);
+    let discount =
+        |deadline| cluster.discount_extension(Line::First, 0, &extended, at(0), at(9), deadline);
     assert_eq!(discount(Some(at(9) + OVERLAP)), None);
     assert!(is_quarantined(discount(Some(at(9) + OVERLAP - ms(1)))));
     assert!(is_quarantined(discount(None)), "a receipt or a plain lock");
@@ -99,7 +100,7 @@ fn an_extend_of_a_guard_counts_once_no_former_master_can_grant_any_more() {
     let soon = Some(at(10));
     let discount = |age| {
         let extended = answered(Answer::Extended, standing(age));
-        cluster.discount_extension(0, &extended, at(0), at(9), soon)
+        cluster.discount_extension(Line::First, 0, &extended, at(0), at(9), soon)
     };
     assert!(is_quarantined(discount(OVERLAP - ms(1))));
     assert_eq!(discount(OVERLAP), None);
@@ -112,7 +113,7 @@ fn neither_gone_nor_held_counts_in_the_quarantine() {
     let deadline = Some(at(9) + OVERLAP * 2);
     for answer in [Answer::Gone, Answer::Held(Holder::default())] {
         let reply = answered(answer, standing(OVERLAP));
-        let discount = cluster.discount_extension(0, &reply, at(0), at(9), deadline);
+        let discount = cluster.discount_extension(Line::First, 0, &reply, at(0), at(9), deadline);
         assert!(is_quarantined(discount), "{discount:?}");
     }
 }
@@ -122,7 +123,7 @@ fn a_node_of_several_carries_no_holder_through_its_quarantine() {
     let cluster = cluster_of(3);
     let extended = answered(Answer::Extended, standing(OVERLAP));
     let deadline = Some(at(9) + OVERLAP * 2);
-    let discount = cluster.discount_extension(0, &extended, at(0), at(9), deadline);
+    let discount = cluster.discount_extension(Line::First, 0, &extended, at(0), at(9), deadline);
     assert!(is_quarantined(discount), "{discount:?}");
 }
 
@@ -145,7 +146,7 @@ fn a_vote_counts_only_if_the_sentinels_confirmed_it_lately_under_its_epoch() {
         (EPOCH + 1, t0, unconfirmed),
     ] {
         let mut cluster = cluster.clone();
-        cluster.confirm(0, Confirmation { epoch, asked_at });
+        cluster.confirm(Line::First, 0, Confirmation { epoch, asked_at });
         assert_eq!(
             cluster.discount(0, old, t0, t0),
             expected,
@@ -154,14 +155,34 @@ fn a_vote_counts_only_if_the_sentinels_confirmed_it_lately_under_its_epoch() {
         // An extend needs the confirmation as an acquire does.
         let extended = answered(Answer::Extended, old);
         let held_until = Some(t0 + OVERLAP * 2);
-        let discount = cluster.discount_extension(0, &extended, t0, t0, held_until);
+        let discount = cluster.discount_extension(Line::First, 0, &extended, t0, t0, held_until);
         assert_eq!(discount, expected, "{epoch} {asked_at:?}");
     }
     // An answer that was delayed does not replace a later one.
     let confirmation = |epoch, asked_at| Confirmation { epoch, asked_at };
-    cluster.confirm(0, confirmation(EPOCH + 1, t0));
-    cluster.confirm(0, confirmation(EPOCH, t0 - ms(1)));
+    cluster.confirm(Line::First, 0, confirmation(EPOCH + 1, t0));
+    cluster.confirm(Line::First, 0, confirmation(EPOCH, t0 - ms(1)));
     assert_eq!(cluster.discount(0, old, t0, t0), unconfirmed);
+}
+
+/// The two lines may be connected to different servers.
+#[test]
+fn a_vote_needs_the_confirmation_of_the_connection_that_it_came_over() {
+    let t0 = at(60_000);
+    let old = Standing {
+        epoch: Some(EPOCH),
+        ..standing(Duration::from_secs(3_600))
+    };
+    let extended = answered(Answer::Extended, old);
+    for (confirmed, other) in [(Line::First, Line::Second), (Line::Second, Line::First)] {
+        let mut cluster = lone(Failover::Auto);
+        cluster.require_confirmation(0);
+        let (epoch, asked_at) = (EPOCH, t0);
+        cluster.confirm(confirmed, 0, Confirmation { epoch, asked_at });
+        let discount = |line| cluster.discount_extension(line, 0, &extended, t0, t0, None);
+        assert_eq!(discount(confirmed), None);
+        assert_eq!(discount(other), Some(Discount::Unconfirmed));
+    }
 }
 
 fn terms() -> AcquireTerms {

@@ -4,7 +4,8 @@
 
 use ringfence_core::message::{Answer, Holder, Kind, Op, Release, ReleaseKind, Reply, Request};
 use ringfence_core::protocol::{
-    Acquisition, Attempt, ClockReading, Cluster, Confirmation, Hold, HoldAction, Next, Transmit,
+    Acquisition, Attempt, ClockReading, Cluster, Confirmation, Hold, HoldAction, Line, Next,
+    Transmit,
 };
 
 use super::scope::{Ticks, Weakness};
@@ -48,7 +49,7 @@ impl Setting {
         });
         let cluster = self.cluster(confirmation(Some(0)));
         let until = hold.carried_until();
-        let discount = cluster.discount_extension(0, &reply, now(), now(), until);
+        let discount = cluster.discount_extension(Line::First, 0, &reply, now(), now(), until);
         hold.handle_reply(round, 0, Ok(reply), discount, clock());
         let both = extend.zip(hold.poll_transmit(clock));
         both.expect("a hold extends, and restores what is gone in a quarantine")
@@ -82,7 +83,7 @@ impl Setting {
         let (mut acquisition, mut attempt) = self.attempts[usize::from(age)].clone();
         let cluster = self.cluster(confirmation(confirmed));
         let reply = self.reply(said);
-        let discount = cluster.discount_extension(0, &reply, ago(age), now(), None);
+        let discount = cluster.discount_extension(Line::First, 0, &reply, ago(age), now(), None);
         let late = self.is(Weakness::LateReply) || self.is(Weakness::LateAcquireAndReply);
         let read_at = if late { ago(age) } else { now() };
         attempt.handle_reply(0, Ok(reply), discount, read_at);
@@ -125,7 +126,7 @@ impl Setting {
             true => until.map(|until| until + TICK),
             false => until,
         };
-        let discount = cluster.discount_extension(0, &reply, t0, now(), until);
+        let discount = cluster.discount_extension(Line::First, 0, &reply, t0, now(), until);
         let counts = discount.is_none();
         hold.handle_reply(round, 0, Ok(reply), discount, clock());
         let transmit = hold.poll_transmit(clock);

@@ -9,7 +9,8 @@ use ringfence_core::message::{Ballot, Claim, Kind, Mode, Request, Standing};
 use ringfence_core::name::Name;
 use ringfence_core::node::{Facts, Tier};
 use ringfence_core::protocol::{
-    AcquireTerms, Acquisition, Attempt, Cluster, Confirmation, Drift, GrantId, HoldPolicy, Transmit,
+    AcquireTerms, Acquisition, Attempt, Cluster, Confirmation, Drift, GrantId, HoldPolicy, Line,
+    Transmit,
 };
 use ringfence_core::time::Timestamp;
 use ringfence_core::token::{TOKEN_ENTROPY_BYTES, Token};
@@ -144,7 +145,7 @@ impl Setting {
         let mut cluster = Cluster::new(&self.group, self.drift, &[true]);
         cluster.require_confirmation(0);
         if let Some(confirmation) = confirmation {
-            cluster.confirm(0, confirmation);
+            cluster.confirm(Line::First, 0, confirmation);
         }
         cluster
     }

@@ -48,9 +48,18 @@ mutants! {
 
     /// A node with Sentinels does not count without their confirmation.
     UnconfirmedCounts:
-        edit(CLUSTER, "discount",
-            "if !self.is_confirmed(node, standing, sent) {",
-            "if !self.is_confirmed(node, standing, sent) && !mutant!(UnconfirmedCounts) {");
+        edit(CLUSTER, "discount_on",
+            "if !self.is_confirmed(line, node, standing, sent) {",
+            "if !self.is_confirmed(line, node, standing, sent) && !mutant!(UnconfirmedCounts) {");
+
+    /// A vote needs the confirmation of the connection that it came over.
+    ConfirmedOnTheOtherLine:
+        edit(FAILOVER, "is_confirmed",
+            "!view.needs_confirmation || view.confirmations[line as usize].is_some_and(holds)",
+            "!view.needs_confirmation
+                 || view.confirmations[line as usize].is_some_and(holds)
+                 || mutant!(ConfirmedOnTheOtherLine)
+                     && view.confirmations.into_iter().flatten().any(holds)");
 
     /// A delayed answer of the Sentinels does not replace a later one.
     OldConfirmationReplacesNew:

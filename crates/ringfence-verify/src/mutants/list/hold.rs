@@ -23,6 +23,14 @@ mutants! {
             "if extending || may_arrive {",
             "if extending && !mutant!(UnansweredExtendForgotten) || may_arrive {");
 
+    /// A release counts what is under way on the second line as on the first.
+    SecondLineForgotten:
+        edit(COMMANDS, "release_targets",
+            "let extending = self.rounds.iter().any(|round| round.awaits(node));",
+            "let counts = |line| line == Line::First || !mutant!(SecondLineForgotten);
+             let mut rounds = self.rounds.iter().filter(|round| counts(round.line));
+             let extending = rounds.any(|round| round.awaits(node));");
+
     /// A release assumes that a second copy of an answered restore may still arrive.
     CopyOfRestoreForgotten:
         edit(TALLY, "restore_sent",

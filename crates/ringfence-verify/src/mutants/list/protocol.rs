@@ -113,7 +113,7 @@ mutants! {
 
     /// If the client's own clock froze, no answer to an earlier request counts.
     OutdatedAnswersCount:
-        edit(CLUSTER, "discount",
+        edit(CLUSTER, "discount_on",
             "if self.froze_since(sent) {",
             "if self.froze_since(sent) && !mutant!(OutdatedAnswersCount) {");
 

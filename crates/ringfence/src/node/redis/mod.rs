@@ -35,6 +35,7 @@ use crate::client::{ConnectError, tokio_runtime};
 use crate::clock::Clock;
 use crate::entropy::Entropy;
 use crate::environment::{OwnerProcess, own_task};
+use crate::group::Group;
 use crate::node::Tier;
 use crate::url::{Address, RedisUrl};
 
@@ -71,6 +72,8 @@ pub struct RedisNode {
     /// For connections beside that of the link.
     dial: Arc<Dial>,
     clock: Clock,
+    reporter: Reporter,
+    options: UrlOptions,
     process: OwnerProcess,
 }
 
@@ -104,7 +107,7 @@ impl RedisNode {
             never_joins,
             ..UrlOptions::of(&url)
         };
-        let dial = Dial::url(&url)?;
+        let dial = Arc::new(Dial::url(&url)?);
         let name = url.address.to_string();
         let reporter = Reporter::of(&url);
         let sentinels = match &url.address {
@@ -115,8 +118,34 @@ impl RedisNode {
             Address::Tcp(..) | Address::Unix(_) => None,
         };
         Ok(Self::with_link(
-            dial, name, reporter, options, clock, sentinels,
+            dial,
+            name.into(),
+            reporter,
+            options,
+            clock,
+            sentinels,
+            None,
         ))
+    }
+
+    /// Another node of the same server, with a connection of its own in the current tokio runtime.
+    /// It asks the Sentinels itself.
+    fn again(&self, group: Group) -> Result<Self, ConnectError> {
+        let sentinels = self.sentinels.as_ref().map(|known| {
+            let sentinels = known.again();
+            sentinels.adopt(&group);
+            Arc::new(sentinels)
+        });
+        let prepared = Self::with_link(
+            Arc::clone(&self.dial),
+            Arc::clone(&self.name),
+            self.reporter.clone(),
+            self.options,
+            self.clock.clone(),
+            sentinels,
+            Some(group),
+        );
+        Ok(start([prepared])?.remove(0))
     }
 
     /// The nodes that `urls` name, as [`RedisNode::connect`] makes them, with one task for all
@@ -155,25 +184,27 @@ impl RedisNode {
             ..UrlOptions::default()
         };
         let reporter = Reporter::new(name, settings.username(), settings.password());
-        let dial = Dial::client(client)?;
-        let prepared = Self::with_link(dial, name.to_owned(), reporter, options, clock, None);
+        let dial = Arc::new(Dial::client(client)?);
+        let name = Arc::from(name);
+        let prepared = Self::with_link(dial, name, reporter, options, clock, None, None);
         Ok(start([prepared])?.remove(0))
     }
 
-    /// A node before its link runs.
+    /// A node before its link runs. It joins `group` with its first connection, if that is known.
     fn with_link(
-        dial: Dial,
-        name: String,
+        dial: Arc<Dial>,
+        name: Arc<str>,
         reporter: Reporter,
         options: UrlOptions,
         clock: Clock,
         sentinels: Option<Arc<Sentinels>>,
+        group: Option<Group>,
     ) -> PreparedNode {
-        let name: Arc<str> = name.into();
         let (work, arriving) = mpsc::unbounded_channel();
-        let queue = WorkQueue::new(arriving, clock.clone());
+        let mut queue = WorkQueue::new(arriving, clock.clone());
+        queue.group = group;
         let handshake = Handshake {
-            reporter,
+            reporter: reporter.clone(),
             options,
             clock: clock.clone(),
             sentinels: sentinels.clone(),
@@ -182,7 +213,6 @@ impl RedisNode {
         };
         let listeners = Arc::new(WakeListeners::new(clock.clone()));
         let tier = Arc::default();
-        let dial = Arc::new(dial);
         let maker = SessionMaker {
             dial: Arc::clone(&dial),
             handshake,
@@ -209,6 +239,8 @@ impl RedisNode {
             dial,
             clock,
             process: OwnerProcess::current(),
+            reporter,
+            options,
         };
         PreparedNode {
             node: Box::new(node),

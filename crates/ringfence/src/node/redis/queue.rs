@@ -71,6 +71,11 @@ impl Node for RedisNode {
         self.enqueue(Work::Control(Control::Join(group, done)));
     }
 
+    fn second(&self, group: Group) -> Option<Arc<dyn Node>> {
+        let node = self.again(group).ok()?;
+        Some(Arc::new(node))
+    }
+
     fn init(&self, group: Group, mode: InitMode, done: Completion<Facts>) {
         self.enqueue(Work::Control(Control::Init(group, mode, done)));
     }

@@ -3,17 +3,20 @@
 use std::sync::Arc;
 
 use crate::message::{Reply, Request};
-use crate::node::Deliver;
-use crate::protocol::{HoldAction, Transmit};
+use crate::node::{Completion, Deliver, Node};
+use crate::protocol::{HoldAction, Line, Transmit};
 
 use super::HeldLock;
 use crate::runtime::extending::{RestoreReply, RoundReplies};
+use crate::runtime::sender::Sender;
 
 /// A request that all nodes of a round share, and the receiver of their replies.
 pub(super) struct SharedRequest {
     of: Transmit,
     request: Arc<Request>,
     to: Arc<dyn Deliver<Reply>>,
+    /// The nodes to ask, if not the client's own.
+    second: Option<Arc<[Arc<dyn Node>]>>,
 }
 
 impl HeldLock {
@@ -38,25 +41,42 @@ impl HeldLock {
                 "restoring the lock on a node that lost it"
             );
         }
-        if let Some(SharedRequest { request, to, .. }) = shared {
-            let to = Arc::clone(to);
-            self.runtime
-                .sender
-                .send(node, request, transmit.expires, to);
+        if let Some(SharedRequest {
+            request,
+            to,
+            second,
+            ..
+        }) = shared
+        {
+            let nodes = second.as_deref().unwrap_or(&self.runtime.sender.nodes);
+            let done = Completion::new(Arc::clone(to), node as u64);
+            Sender::ask_of(&*nodes[node], request, transmit.expires, done);
         }
     }
 
     fn prepare(self: &Arc<Self>, transmit: Transmit) -> SharedRequest {
         let (round, t0, hold) = (transmit.round, transmit.t0, Arc::clone(self));
+        let second = match transmit.line {
+            Line::First => None,
+            // Without such nodes the client's own are the better ones.
+            Line::Second => self.runtime.sender.second.used(transmit.t0),
+        };
         SharedRequest {
             of: transmit,
             request: Arc::new(transmit.request(&self.id, &self.policy().label)),
             to: match transmit.action {
                 HoldAction::Restore => Arc::new(RestoreReply(hold)),
                 HoldAction::Extend | HoldAction::Downgrade => {
-                    Arc::new(RoundReplies { hold, round, t0 })
+                    let second = second.clone();
+                    Arc::new(RoundReplies {
+                        hold,
+                        round,
+                        t0,
+                        second,
+                    })
                 }
             },
+            second,
         }
     }
 }

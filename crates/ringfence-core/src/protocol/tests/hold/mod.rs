@@ -127,7 +127,7 @@ impl Life {
             sent.extend(self.drain());
             if self.events.last() == Some(&HoldEvent::RenewalDue) {
                 self.events.pop();
-                assert!(self.hold.renew(self.clock()));
+                assert!(self.hold.renew(self.clock(), Line::First));
                 sent.extend(self.drain());
             }
         }

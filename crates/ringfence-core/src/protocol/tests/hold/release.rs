@@ -90,6 +90,31 @@ fn a_release_knows_the_nodes_that_have_not_answered_every_request() {
     assert_eq!(life.release().unwrap().targets, [Target::Unknown; 3]);
 }
 
+/// The release goes over the first line. What is under way on the second one may arrive after it: a
+/// restore would bring the lock back, for a holder that is gone.
+#[test]
+fn what_either_line_has_under_way_counts_for_the_release() {
+    for line in [Line::First, Line::Second] {
+        let mut life = Life::won(policy());
+        life.now = at(0) + THIRD;
+        let clock = life.clock();
+        life.hold.handle_timeout(clock, &mut life.cluster);
+        life.drain();
+        assert!(life.hold.renew(clock, line));
+        let renewal = life.drain()[0];
+        let targets = life.clone().release().unwrap().targets;
+        assert_eq!(targets, [Target::Unknown; 3], "{line:?}");
+        life.answer(renewal, 0, reply(Answer::Extended));
+        life.answer(renewal, 1, reply(Answer::Extended));
+        let targets = life.clone().release().unwrap().targets;
+        assert_eq!(targets, [Target::Holds, Target::Holds, Target::Unknown]);
+        // From the moment at which the restore is handed out.
+        life.answer(renewal, 2, reply(Answer::Gone));
+        let targets = life.release().unwrap().targets;
+        assert_eq!(targets, [Target::Unknown; 3], "{line:?}");
+    }
+}
+
 /// The network may deliver a restore twice, and the second copy after the release. The address of
 /// the node may have led to another server then.
 #[test]

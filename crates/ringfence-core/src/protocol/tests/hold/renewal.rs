@@ -51,10 +51,10 @@ fn a_renewal_waits_for_capacity() {
     assert_eq!(life.events, [HoldEvent::RenewalDue]);
     assert_eq!(life.hold.poll_timeout(), Some(at(0) + VALIDITY));
     life.now = at(5_000);
-    assert!(life.hold.renew(life.clock()));
+    assert!(life.hold.renew(life.clock(), Line::First));
     let sent = life.drain();
     assert_eq!(sent[0].t0, at(5_000), "t0 is read when it is sent");
-    assert!(!life.hold.renew(life.clock()), "one at a time");
+    assert!(!life.hold.renew(life.clock(), Line::First), "one at a time");
     assert_eq!(life.hold.poll_timeout(), Some(at(5_100)));
 }
 
@@ -68,11 +68,11 @@ fn a_renewal_does_not_begin_if_it_is_no_longer_needed() {
     life.hold.extend(TTL, life.now);
     let sent = life.drain();
     life.all_answer(sent[0], &Answer::Extended);
-    assert!(!life.hold.renew(life.clock()));
+    assert!(!life.hold.renew(life.clock(), Line::First));
     assert_eq!(life.hold.poll_timeout(), Some(at(4_000) + THIRD));
     life.release();
     life.now = at(8_000);
-    assert!(!life.hold.renew(life.clock()));
+    assert!(!life.hold.renew(life.clock(), Line::First));
 }
 
 #[test]
@@ -220,6 +220,7 @@ fn a_verdict_is_reported_once_and_kept_until_its_caller_has_read_it() {
         renewal: false,
         failures: 0,
         awaited: true,
+        silent: false,
     };
     assert_eq!(life.events, [told]);
     assert_eq!(life.hold.verdict(round), Some(verdict));
@@ -261,4 +262,58 @@ fn an_awaited_round_ends_in_time_even_if_the_hold_has_ended() {
     life.pass(at(101));
     assert_eq!(life.hold.verdict(round), Some(ExtensionVerdict::Unsure));
     assert_eq!(life.hold.poll_timeout(), None);
+}
+
+/// The connections of one line may be stuck.
+#[test]
+fn after_a_failure_the_lines_take_turns() {
+    let mut life = Life::won(policy());
+    assert_eq!(life.hold.next_line(), Line::First);
+    let renewal = life.pass(at(0) + THIRD)[0];
+    assert_eq!(renewal.line, Line::First);
+    // A node may be silent in a round that succeeds.
+    life.answer(renewal, 0, reply(Answer::Extended));
+    life.answer(renewal, 1, reply(Answer::Extended));
+    assert!(matches!(
+        life.events[..],
+        [HoldEvent::Concluded { silent: false, .. }]
+    ));
+    let renewal = life.pass(at(0) + THIRD * 2)[0];
+    life.answer(renewal, 1, unknown());
+    life.pass(renewal.expires);
+    let failed = life.events.last();
+    assert!(matches!(
+        failed,
+        Some(HoldEvent::Concluded { silent: true, .. })
+    ));
+    assert_eq!(life.hold.next_line(), Line::Second);
+    // Calls that failed at once are no silence.
+    let retry = life.pass(life.hold.poll_timeout().unwrap())[0];
+    for node in 0..3 {
+        life.answer(retry, node, not_sent());
+    }
+    let failed = life.events.last();
+    assert!(matches!(
+        failed,
+        Some(HoldEvent::Concluded { silent: false, .. })
+    ));
+    assert_eq!(life.hold.next_line(), Line::First);
+}
+
+#[test]
+fn all_requests_of_a_round_and_its_restores_go_over_one_line() {
+    let mut life = Life::won(policy());
+    life.now = at(0) + THIRD;
+    let clock = life.clock();
+    life.hold.handle_timeout(clock, &mut life.cluster);
+    life.drain();
+    assert!(life.hold.renew(clock, Line::Second));
+    let sent = life.drain();
+    assert_eq!(asked(&sent), to_all(HoldAction::Extend));
+    life.answer(sent[0], 2, reply(Answer::Gone));
+    life.answer(sent[0], 0, reply(Answer::Extended));
+    let restore = life.answer(sent[0], 1, reply(Answer::Extended));
+    assert_eq!(asked(&restore), [(2, HoldAction::Restore)]);
+    let all = sent.iter().chain(&restore);
+    assert!(all.into_iter().all(|one| one.line == Line::Second));
 }

@@ -38,7 +38,7 @@ pub(crate) struct Sentinels {
     service: Arc<str>,
     /// The name of the service, as the Sentinels know it.
     name: String,
-    members: Vec<Member>,
+    members: Arc<[Member]>,
     clock: Clock,
     state: Mutex<State>,
     request: watch::Sender<Request>,
@@ -118,10 +118,27 @@ impl Sentinels {
             })
         };
         let members = service.sentinels.iter().map(member);
-        let members = members.collect::<Result<Vec<_>, TlsError>>()?;
-        Ok(Self {
-            service: service.service.escape_debug().to_string().into(),
-            name: service.service.clone(),
+        let members = members.collect::<Result<_, TlsError>>()?;
+        let shown = service.service.escape_debug().to_string();
+        Ok(Self::with(
+            shown.into(),
+            service.service.clone(),
+            members,
+            clock,
+        ))
+    }
+
+    /// The same Sentinels, asked over other connections. Knows nothing yet.
+    pub(super) fn again(&self) -> Self {
+        let members = Arc::clone(&self.members);
+        let (service, name) = (Arc::clone(&self.service), self.name.clone());
+        Self::with(service, name, members, self.clock.clone())
+    }
+
+    fn with(service: Arc<str>, name: String, members: Arc<[Member]>, clock: Clock) -> Self {
+        Self {
+            service,
+            name,
             clock,
             state: Mutex::new(State {
                 view: SentinelGroupView::new(members.len(), Group::DEFAULT_QUARANTINE),
@@ -133,7 +150,7 @@ impl Sentinels {
             request: watch::Sender::default(),
             news: watch::Sender::default(),
             confirmation: Mutex::default(),
-        })
+        }
     }
 
     /// Adopts the values of the group.
