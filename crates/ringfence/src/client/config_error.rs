@@ -263,10 +263,6 @@ pub enum ConnectError {
     /// There is no tokio runtime.
     NoRuntime,
     /// The tokio runtime was built without a driver that a client needs.
-    #[error(
-        "this tokio runtime has no driver for what a client needs; build it with `{missing}()` or \
-         `enable_all()`"
-    )]
     RuntimeWithout {
         /// The missing call of tokio's builder: `enable_time` or `enable_io`.
         missing: &'static str,
@@ -306,6 +302,11 @@ impl fmt::Display for ConnectError {
             Self::NoRuntime => {
                 f.write_str("a client needs a tokio runtime; without one use `ringfence::blocking`")
             }
+            Self::RuntimeWithout { missing } => write!(
+                f,
+                "this tokio runtime has no driver for what a client needs; build it with \
+                 `{missing}()` or `enable_all()`"
+            ),
             #[cfg(feature = "redis")]
             Self::Tls(error) => error.fmt(f),
             #[cfg(feature = "sqlite")]
@@ -325,7 +326,7 @@ impl Error for ConnectError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Config(error) => error.source(),
-            Self::NoRuntime => None,
+            Self::NoRuntime | Self::RuntimeWithout { .. } => None,
             #[cfg(feature = "redis")]
             Self::Tls(error) => error.source(),
             #[cfg(feature = "sqlite")]

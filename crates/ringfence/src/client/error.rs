@@ -68,11 +68,6 @@ pub enum AcquireError {
     },
     /// The lock is free, but its fence is ahead of the clocks of a majority: a clock was set back.
     /// Until the clocks have caught up, no grant could have a higher fence.
-    #[error(
-        "`{name}` is free, but its fence is ahead of the nodes' clocks: a clock was set back; it can be \
-         granted in {} s",
-        ceil_secs(*left)
-    )]
     FenceAhead {
         /// The lock.
         name: String,
@@ -109,6 +104,12 @@ impl fmt::Display for AcquireError {
             Self::ClocksApart { name, .. } => write!(
                 f,
                 "the nodes' clocks are too far apart for a majority to agree on `{name}`"
+            ),
+            Self::FenceAhead { name, left, .. } => write!(
+                f,
+                "`{name}` is free, but its fence is ahead of the nodes' clocks: a clock was set back; \
+                 it can be granted in {} s",
+                ceil_secs(*left)
             ),
             Self::Cancelled { name } => {
                 write!(

@@ -117,7 +117,13 @@ mod tests {
         let clock = Clock::Stepped(SteppedClock::starting_at(Duration::from_secs(1)));
         let runtime = ClientRuntime::of_group(vec![Arc::new(MemoryNode::new("m"))], clock);
         let token = Token::from_entropy([1; TOKEN_ENTROPY_BYTES]);
-        let id = GrantId::of_receipt(Arc::from([]), token, Ballot::new(1), Kind::Exclusive);
+        let id = GrantId::of_receipt(
+            Arc::from([]),
+            token,
+            Ballot::new(1),
+            Kind::Exclusive,
+            Duration::ZERO,
+        );
         let policy = HoldPolicy {
             ttl: Duration::from_millis(600),
             lock_delay: Duration::ZERO,
