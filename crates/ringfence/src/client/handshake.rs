@@ -81,15 +81,19 @@ pub(super) async fn connect(locks: &Locks) -> Result<(), ConnectError> {
     runtime.sender.observation.told_all_gone();
     // A client that writes nothing can ask single nodes, by what they say of their group.
     if shared.settings.never_joins && answers.iter().any(Result::is_ok) {
-        let group = shared.settings.wishes.adopt(&answers);
-        let (_, rest, asked) = join(runtime, group).await;
-        let rest = hear_rest(Arc::downgrade(runtime), rest, asked);
-        tokio::spawn(own_task(rest));
+        join_few(runtime, shared.settings.wishes.adopt(&answers)).await;
     }
     // No majority yet, so the group's values are not known: they are learnt as soon as one answers.
     let joining = join_later(Arc::downgrade(runtime), shared.settings.wishes);
     tokio::spawn(own_task(joining));
     Ok(())
+}
+
+/// Has the nodes that answer join `group`, although they are no majority.
+async fn join_few(runtime: &Arc<ClientRuntime>, group: Group) {
+    let (_, rest, asked) = join(runtime, group).await;
+    let rest = hear_rest(Arc::downgrade(runtime), rest, asked);
+    tokio::spawn(own_task(rest));
 }
 
 async fn pause(runtime: &ClientRuntime) {

@@ -92,9 +92,8 @@ impl Examiner {
         let born = born.map_or(Value::Nil, |born| std::mem::replace(born, Value::Nil));
         let options = UrlOptions::of(&self.url);
         let replicas = replicas(answers.get(REPLICATION_ANSWER));
-        let write_stops = self
-            .write_stops(&mut connection, &answers, may_ask_config)
-            .await;
+        let stops = self.write_stops(&mut connection, &answers, may_ask_config);
+        let write_stops = stops.await;
         let server = Server::look(answers, &self.reporter)
             .map(|server| server.with_options(options))
             .map(|server| server.with_epoch(master.as_ref().map(|(found, _)| found.epoch)))
