@@ -212,7 +212,7 @@ async fn check_in_parent(inherited: Inherited, others: &Locks) {
     };
     wait_until_async("renewals after the fork", LONG, renewed).await;
     let seen = others.inspect("x").await.expect("an answer");
-    assert_eq!((seen.held, seen.fence), (true, Some(guard.fence())));
+    assert_eq!((seen.is_held(), seen.fence), (true, Some(guard.fence())));
     assert!(!watching.is_finished());
     other.release().await.expect("it was held");
     let woken = tokio::time::timeout(LONG, waiting).await;
