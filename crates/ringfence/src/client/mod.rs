@@ -99,6 +99,15 @@ struct Shared {
     names: Vec<String>,
 }
 
+impl Drop for Shared {
+    /// A forked child keeps all of it: to drop it may lock mutexes and close sockets.
+    fn drop(&mut self) {
+        if !self.runtime.process.is_ours() {
+            std::mem::forget(Arc::clone(&self.runtime));
+        }
+    }
+}
+
 impl Locks {
     /// Connects to the node or nodes at `urls`, several separated by commas.
     ///
