@@ -16,6 +16,7 @@ pub struct NodeClock {
     follows: Clock,
     ahead_us: Arc<AtomicI64>,
     boot_id: Arc<str>,
+    #[cfg_attr(not(feature = "sqlite"), expect(dead_code))]
     time_namespace: Option<Arc<str>>,
 }
 
