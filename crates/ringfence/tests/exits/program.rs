@@ -81,8 +81,8 @@ fn end_idle(runtime: &Runtime, nodes: &str) {
         assert_eq!(renewers(), []);
         runtime.block_on(async {
             let locks = connect(nodes).await;
-            let before = renewers();
-            assert_eq!(before.len(), 1, "it is there before the first lock");
+            assert_eq!(renewers().len(), 1, "it is there before the first lock");
+            let before = settled().await;
             tokio::time::sleep(Duration::from_secs(1)).await;
             assert_eq!(renewers(), before, "nothing is held");
             for _ in 0..1_000 {
@@ -101,9 +101,21 @@ fn end_idle(runtime: &Runtime, nodes: &str) {
             let waited = ringfence::clock::Clock::System.now().since(begun);
             assert!(waited < PATIENCE, "it does not end");
             // The keeper ends, too.
-            runtime.block_on(tokio::time::sleep(Duration::from_millis(50)));
+            runtime.block_on(async { tokio::time::sleep(Duration::from_millis(50)).await });
         }
     }
+}
+
+/// The same as [`renewers`], once the thread has started and sleeps.
+async fn settled() -> Vec<u64> {
+    for _ in 0..100 {
+        let before = renewers();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        if renewers() == before {
+            return before;
+        }
+    }
+    panic!("it does not sleep: {:?}", renewers())
 }
 
 /// How often each such thread of this process has gone to sleep.

@@ -156,8 +156,8 @@ mutants! {
     /// The Sentinels must confirm extends and restores, not only acquires.
     ExtendUnconfirmed:
         edit(FAILOVER, "discount_extension",
-            "let discount = self.discount(node, reply.standing, t0, now);",
-            "let discount = self.discount(node, reply.standing, t0, now)
+            "let discount = self.discount_on(line, node, reply.standing, t0, now);",
+            "let discount = self.discount_on(line, node, reply.standing, t0, now)
                  .filter(|why| *why != Discount::Unconfirmed || !mutant!(ExtendUnconfirmed));");
 
     /// An acquire carries the latest time at which the node may execute it.
