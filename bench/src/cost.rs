@@ -70,12 +70,19 @@ fn ticks(stat: &str) -> Option<u64> {
 
 /// The memory in use by process `pid`, in bytes. Zero if it is gone.
 pub(crate) fn resident_bytes(pid: u32) -> f64 {
+    status_bytes(pid, "VmRSS:")
+}
+
+/// The most memory that process `pid` has used, in bytes. Zero if it is gone.
+pub(crate) fn peak_resident_bytes(pid: u32) -> f64 {
+    status_bytes(pid, "VmHWM:")
+}
+
+fn status_bytes(pid: u32, field: &str) -> f64 {
     fs::read_to_string(format!("/proc/{pid}/status"))
         .ok()
         .and_then(|status| {
-            let line = status
-                .lines()
-                .find_map(|line| line.strip_prefix("VmRSS:"))?;
+            let line = status.lines().find_map(|line| line.strip_prefix(field))?;
             line.trim().strip_suffix(" kB")?.trim().parse::<f64>().ok()
         })
         .map_or(0.0, |kilobytes| kilobytes * 1024.0)
@@ -94,7 +101,9 @@ mod tests {
 
     #[test]
     fn this_process_uses_memory() {
-        assert!(resident_bytes(std::process::id()) > 100_000.0);
+        let this = std::process::id();
+        assert!(resident_bytes(this) > 100_000.0);
+        assert!(peak_resident_bytes(this) >= resident_bytes(this));
         assert_eq!(core_seconds(u32::MAX), 0.0);
     }
 }

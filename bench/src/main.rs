@@ -25,7 +25,7 @@ use serde_json::json;
 
 use figures::{
     builds, drain, embedded, file_queue, growth, hand_over, hung_node, idle, latency, metrics,
-    network, quorums, renewal, sentinel, throughput, turns,
+    network, quorums, renewal, sentinel, storm, throughput, turns,
 };
 use sheet::Sheet;
 
@@ -90,6 +90,20 @@ enum Role {
         /// How long a round lasts, in milliseconds
         #[arg(long, default_value_t = 300)]
         ms: u64,
+    },
+    /// Many tasks that want one name and give up soon, on 1 and 3 nodes
+    Storm {
+        /// How long each run lasts
+        #[arg(long, default_value_t = 30)]
+        seconds: u64,
+    },
+    /// The tasks of a storm
+    #[command(hide = true)]
+    StormClient {
+        #[arg(value_enum)]
+        how: storm::GivesUp,
+        seconds: u64,
+        urls: String,
     },
     /// A client behind the line protocol of `peers/README.md`
     #[command(hide = true)]
@@ -169,6 +183,13 @@ fn main() -> ExitCode {
             rounds,
             ms,
         }) => print!("{}", builds::measure(program, *rounds, *ms).text()),
+        Some(Role::Storm { seconds }) => {
+            let sheets = storm::measure(*seconds);
+            sheets.iter().for_each(|sheet| print!("{}", sheet.text()));
+        }
+        Some(Role::StormClient { how, seconds, urls }) => {
+            runtime().block_on(storm::client(*how, *seconds, urls));
+        }
         Some(Role::Spend { urls, ms, exporter }) => {
             return metrics::spend(urls, *ms, *exporter);
         }

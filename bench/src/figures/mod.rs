@@ -15,5 +15,6 @@ pub(crate) mod network;
 pub(crate) mod quorums;
 pub(crate) mod renewal;
 pub(crate) mod sentinel;
+pub(crate) mod storm;
 pub(crate) mod throughput;
 pub(crate) mod turns;
