@@ -224,6 +224,40 @@ impl Op {
         }
     }
 
+    /// Whether this withdraws something for a caller that does not wait for it: the undo of a caller
+    /// that gave up, or of what other nodes have of a lock that was granted.
+    #[inline]
+    pub fn is_late_undo(&self) -> bool {
+        let release = self.release();
+        release.is_some_and(|release| release.kind == ReleaseKind::Undo && !release.stays)
+    }
+
+    /// Whether this keeps a lock that is held, or gives it up. The release of a plain lock counts
+    /// as one of a holder: it may also be an undo.
+    #[inline]
+    pub fn is_of_holder(&self) -> bool {
+        match self {
+            Self::Extend(_)
+            | Self::Restore(_)
+            | Self::Downgrade(_)
+            | Self::PlainExtend(_)
+            | Self::PlainRelease => true,
+            _ => {
+                let release = self.release();
+                release.is_some_and(|release| release.kind == ReleaseKind::Final)
+            }
+        }
+    }
+
+    fn release(&self) -> Option<&Release> {
+        match self {
+            Self::Release(release) | Self::ReleaseSlot(ReleaseSlot { release, .. }) => {
+                Some(release)
+            }
+            _ => None,
+        }
+    }
+
     /// The parameters of the release, if this is a release with a ballot.
     pub fn release_mut(&mut self) -> Option<&mut Release> {
         match self {

@@ -138,6 +138,17 @@ pub struct AcquireFailure {
     pub votes: Vec<Vote>,
 }
 
+impl AcquireFailure {
+    /// Other callers of this client were in the way until the wait was over. No node was asked, so
+    /// there are no votes.
+    pub fn unasked() -> Self {
+        Self {
+            kind: FailureKind::Held,
+            votes: Vec::new(),
+        }
+    }
+}
+
 /// The reason for a missing grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FailureKind {

@@ -53,6 +53,8 @@ struct AttemptNode {
     holds: bool,
     /// The node's report about the semaphore.
     report: Option<SlotReport>,
+    /// The call was never sent, because the caller has given up.
+    withdrawn: bool,
 }
 
 /// The end of an attempt.
@@ -136,6 +138,7 @@ impl Attempt {
                     suspect,
                     holds: false,
                     report: None,
+                    withdrawn: false,
                 })
                 .collect(),
             inspects_only: false,
@@ -303,6 +306,16 @@ impl Attempt {
         if self.verdict.is_none() {
             self.verdict = self.tally(now);
         }
+    }
+
+    /// The call to `node` was never sent, because the caller has given up.
+    pub fn withdraw(&mut self, node: usize) {
+        self.nodes[node].withdrawn = true;
+    }
+
+    /// Whether the call to `node` was withdrawn.
+    pub fn was_withdrawn(&self, node: usize) -> bool {
+        self.nodes[node].withdrawn
     }
 
     /// Time has passed. After the timeout, nodes that have not answered do not count.

@@ -180,6 +180,11 @@ impl PendingRelease {
         }
     }
 
+    /// The request to `node` was never sent, because there is nothing to release.
+    pub fn withdraw(&mut self, node: usize) {
+        self.nodes[node].progress = Progress::Over;
+    }
+
     /// Until when a release is resent to a node with this `target`.
     fn retry_until(&self, target: Target) -> Option<Timestamp> {
         let acknowledged =

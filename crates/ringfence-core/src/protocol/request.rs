@@ -8,6 +8,7 @@ use crate::message::{
     Arrive, Attend, Ballot, Claim, Kind, Op, Refresh, RefreshSlots, Release, ReleaseKind, Request,
     Slots, Ticket,
 };
+use crate::name::Name;
 use crate::time::Timestamp;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 
@@ -172,6 +173,12 @@ impl ReleaseRequests {
             until,
             keep_until,
         }
+    }
+
+    /// The first name that is released.
+    pub fn first_name(&self) -> Option<Name> {
+        let claim = self.known.claims.first();
+        claim.map(|claim| claim.name.clone())
     }
 
     /// The token that is released.

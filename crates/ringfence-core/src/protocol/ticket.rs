@@ -107,6 +107,14 @@ impl TicketNodes {
         self.over
     }
 
+    /// For each node: whether it may have the ticket from before the last acquire that carried it.
+    pub fn had_before_last(&self) -> Vec<bool> {
+        let nodes = self.may_have.iter().zip(&self.unanswered);
+        nodes
+            .map(|(may_have, unanswered)| *may_have || *unanswered > 1)
+            .collect()
+    }
+
     /// The undo of the last attempt removes the ticket from these `targets`.
     pub fn told(&mut self, targets: &[Target]) {
         let nodes = self.may_have.iter_mut().zip(&mut self.unanswered);

@@ -39,6 +39,18 @@ impl Job {
         }
     }
 
+    /// The job, unless its caller has given up; then it is withdrawn.
+    #[cfg(feature = "sqlite")]
+    pub(super) fn if_wanted(self) -> Option<Self> {
+        match self {
+            Self::Call(call) if !call.done.is_wanted() => {
+                call.done.withdraw();
+                None
+            }
+            wanted => Some(wanted),
+        }
+    }
+
     pub(super) fn run(self, store: &mut impl Store) -> Answered {
         match self {
             Self::Call(call) => Answered::Call(call.done, store.carry_out(&call.request)),

@@ -44,8 +44,10 @@ pub use ringfence_core::token::Token;
 ///
 /// A node carries out each [`Request`] atomically as [`ringfence_core::ledger::apply`] defines, and
 /// answers every [`Call`] exactly once, in any order. It carries out the calls of one caller with
-/// the same token in the order in which they were sent, or not at all. Only an acquire that has not
-/// been answered may be overtaken; this is what an unknown fate means in [`Op::Release`].
+/// the same token in the order in which they were sent, or not at all. There are two exceptions. An
+/// acquire that has not been answered may be overtaken; this is what an unknown fate means in
+/// [`Op::Release`]. An undo whose ticket does not stay may be overtaken by later calls of its token:
+/// their ballots are higher, or they are about other slots.
 pub trait Node: Send + Sync + fmt::Debug + 'static {
     /// The node's name in messages: its address without secrets.
     fn name(&self) -> &str;
@@ -183,6 +185,18 @@ pub struct Completion<T> {
 pub trait Deliver<T>: Send + Sync {
     /// Receives one answer. Must not block.
     fn deliver(&self, tag: u64, outcome: Result<T, CallError>);
+
+    /// Whether the call is still wanted. See [`Completion::is_wanted`]. Must not block.
+    fn is_wanted(&self, tag: u64) -> bool {
+        let _ = tag;
+        true
+    }
+
+    /// The call was withdrawn instead of answered. Must not block, and must not call the node.
+    fn withdrawn(&self, tag: u64) {
+        let trouble = Trouble::new(TroubleKind::Other, "its caller has given up");
+        self.deliver(tag, Err(CallError::NotSent(trouble)));
+    }
 }
 
 impl<T> Completion<T> {
@@ -195,6 +209,22 @@ impl<T> Completion<T> {
     pub fn complete(mut self, outcome: Result<T, CallError>) {
         if let Some(to) = self.to.take() {
             to.deliver(self.tag, outcome);
+        }
+    }
+
+    /// Whether the call is still wanted: its caller has not given up, or it undoes something that
+    /// was sent. A node asks right before it carries out or sends the call, and withdraws a call
+    /// that is not wanted. It asks for the calls of one token in their order: if an acquire was
+    /// withdrawn, its undo is not wanted either.
+    pub fn is_wanted(&self) -> bool {
+        let to = self.to.as_ref();
+        to.is_some_and(|to| to.is_wanted(self.tag))
+    }
+
+    /// Answers a call that is not wanted and was never sent.
+    pub fn withdraw(mut self) {
+        if let Some(to) = self.to.take() {
+            to.withdrawn(self.tag);
         }
     }
 }

@@ -90,6 +90,17 @@ impl Deliver<Reply> for TracedReplies {
         drop(span);
         self.to.deliver(tag, outcome);
     }
+
+    fn is_wanted(&self, tag: u64) -> bool {
+        self.to.is_wanted(tag)
+    }
+
+    fn withdrawn(&self, tag: u64) {
+        if let Some(span) = lock(&self.spans).get_mut(tag as usize) {
+            *span = None;
+        }
+        self.to.withdrawn(tag);
+    }
 }
 
 /// The command and the script of an attempt.

@@ -1,26 +1,25 @@
 //! One `lock()` call: a loop of attempts. Every attempt that does not win is undone, also when the
 //! caller's future is dropped. What to try next is decided by `protocol::Acquisition`.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::message::{Claim, Kind, Mode, Reply};
-use crate::name::Name;
+use crate::message::{Claim, Kind, Reply};
 use crate::node::Deliver;
 use crate::protocol::{
     AcquireFailure, AcquireTerms, Acquisition, Asked, Attempt, GrantId, Next, QueueHint, ceil_secs,
 };
 use crate::time::Timestamp;
 
+use super::ClientRuntime;
+use super::contention::{ContentionEntry, Patience};
 use super::queued::Queued;
-use super::releasing::Releasing;
+use super::releasing::{Releasing, UndoOf};
 use super::sender::PendingRound;
 use super::surplus_slots::SurplusSlots;
 use super::ticket::TicketReplies;
 use super::waiter::{Waiter, Woken};
-use super::{ClientRuntime, lock};
 
 /// Which lock a caller wants, and on which terms.
 #[derive(Debug, Clone)]
@@ -70,17 +69,21 @@ pub(crate) async fn acquire(
     // An embedded node may answer at once: a task that locks in a loop would let no other task run.
     tokio::task::consume_budget().await;
     let (clock, entropy) = (&runtime.sender.clock, &runtime.entropy);
+    let mut local = wanted.join(runtime);
+    if let Some(local) = &mut local
+        && !local.may_ask(runtime, wanted.patience(begun)).await
+    {
+        return Err(AcquireRefusal::Failed(AcquireFailure::unasked()));
+    }
     let (seed, token) = entropy
         .seed_and_token()
         .map_err(AcquireRefusal::NoEntropy)?;
-    // Declared first, so dropped last: after the undo of the last attempt was sent.
+    // Declared before the attempts, so dropped after the undo of the last one was sent.
     let mut flush = FlushUnlessGranted {
         runtime,
         granted: false,
     };
     let mut first = Some(token);
-    let has_record = wanted.terms.kind.has_record();
-    let local = has_record.then(|| runtime.contention.join(&wanted.claims));
     let mut acquisition = wanted.begin(local.as_ref(), seed, begun);
     let mut queued: Option<Queued> = None;
     loop {
@@ -135,6 +138,20 @@ impl AcquireRequest {
         self.terms.ttl.saturating_add(self.delay)
     }
 
+    /// Counts the caller among the callers of this client that want the same name.
+    fn join<'a>(&'a self, runtime: &'a ClientRuntime) -> Option<ContentionEntry<'a>> {
+        let has_record = self.terms.kind.has_record();
+        has_record.then(|| runtime.contention.join(&self.claims, self.uses_queue()))
+    }
+
+    /// How long the caller waits for others of this client before it asks the nodes.
+    fn patience(&self, begun: Timestamp) -> Patience {
+        Patience {
+            gives_up_at: self.terms.wait.map(|wait| begun + wait),
+            longest: self.terms.call_timeout,
+        }
+    }
+
     /// The machine of this call. `local`: the caller among the other callers of this client.
     fn begin(&self, local: Option<&ContentionEntry>, seed: u64, begun: Timestamp) -> Acquisition {
         let acquisition = Acquisition::new(self.terms, begun, seed);
@@ -156,6 +173,11 @@ impl AcquireRequest {
     }
 }
 
+/// A call that ends without a grant flushes the nodes only while no more undos than this are
+/// unconfirmed. With more the connections are busy, and a flush of each would keep them from reading
+/// replies and from sending many calls together.
+const FLUSHED_UNDOS_MAX: usize = 4;
+
 /// Flushes the nodes if the call ends without a grant, also when its future is dropped: the undo is
 /// sent even if the process ends right after.
 struct FlushUnlessGranted<'a> {
@@ -165,7 +187,11 @@ struct FlushUnlessGranted<'a> {
 
 impl Drop for FlushUnlessGranted<'_> {
     fn drop(&mut self) {
-        if !self.granted && self.runtime.closing.releasing.load(Ordering::SeqCst) > 0 {
+        let closing = &self.runtime.closing;
+        if !self.granted
+            && closing.releasing.load(Ordering::SeqCst) > 0
+            && closing.unconfirmed.load(Ordering::SeqCst) <= FLUSHED_UNDOS_MAX
+        {
             self.runtime.sender.flush();
         }
     }
@@ -289,18 +315,28 @@ impl<'a> PendingAttempt<'a> {
             };
             (targets, attempt.grant_id(&self.wanted.claims))
         });
-        if let Some(waiter) = self.waiter.as_ref().filter(|_| !self.stays) {
-            waiter.undone_on(&targets);
-        }
+        let waiter = self.waiter.as_ref().filter(|_| !self.stays);
+        let had_ticket = waiter.map_or(Vec::new(), |waiter| waiter.undone_on(&targets));
         let (lease, call_timeout) = (self.wanted.lease(), self.wanted.terms.call_timeout);
-        let stays = self.waiter.clone().filter(|_| self.stays);
-        Releasing::undo(self.runtime, &id, targets, lease, call_timeout, stays);
+        let of = match (&self.waiter, self.stays) {
+            (Some(waiter), true) => UndoOf::Waiting(Arc::clone(waiter)),
+            (None, true) => UndoOf::Live,
+            (_, false) => UndoOf::Abandoned {
+                round: Arc::clone(&self.round),
+                had_ticket,
+            },
+        };
+        Releasing::undo(self.runtime, &id, targets, lease, call_timeout, of);
     }
 }
 
 impl Drop for PendingAttempt<'_> {
     fn drop(&mut self) {
         if !self.kept {
+            if !self.stays {
+                // Before the undo is sent: a node that has written neither drops both.
+                self.round.abandon();
+            }
             self.undo();
         }
         // Last, so that `Locks::close`, which waits for this counter, finds the undo begun.
@@ -308,102 +344,5 @@ impl Drop for PendingAttempt<'_> {
         if closing.attempting.fetch_sub(1, Ordering::SeqCst) == 1 {
             closing.attempts_ended.notify_waiters();
         }
-    }
-}
-
-/// How many callers of this client currently acquire each name. If there is another caller, the
-/// first attempt carries a ticket at once: the nodes need not report first that the lock is held.
-#[derive(Debug, Default)]
-pub(crate) struct LocalContention {
-    callers: Mutex<HashMap<Name, usize>>,
-}
-
-/// One of these callers. Dropping it removes the caller.
-#[derive(Debug)]
-pub(crate) struct ContentionEntry<'a> {
-    contention: &'a LocalContention,
-    claims: &'a [Claim],
-    /// Whether another caller of this client was already acquiring one of its names.
-    pub(crate) contended: bool,
-}
-
-impl LocalContention {
-    /// Adds a caller of `claims`. Shared claims do not count: readers do not block each other.
-    pub(crate) fn join<'a>(&'a self, claims: &'a [Claim]) -> ContentionEntry<'a> {
-        let mut callers = lock(&self.callers);
-        let mut contended = false;
-        for claim in exclusive(claims) {
-            let others = callers.entry(claim.name.clone()).or_default();
-            contended |= *others > 0;
-            *others += 1;
-        }
-        ContentionEntry {
-            contention: self,
-            claims,
-            contended,
-        }
-    }
-}
-
-impl Drop for ContentionEntry<'_> {
-    fn drop(&mut self) {
-        let mut callers = lock(&self.contention.callers);
-        for claim in exclusive(self.claims) {
-            if let Some(all) = callers.get_mut(&claim.name) {
-                *all -= 1;
-                if *all == 0 {
-                    callers.remove(&claim.name);
-                }
-            }
-        }
-    }
-}
-
-fn exclusive(claims: &[Claim]) -> impl Iterator<Item = &Claim> {
-    let exclusive = |claim: &&Claim| claim.mode == Mode::Exclusive;
-    claims.iter().filter(exclusive)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn claims<const N: usize>(names: [&str; N], mode: Mode) -> [Claim; N] {
-        names.map(|name| Claim {
-            name: Name::new("", name).unwrap(),
-            mode,
-        })
-    }
-
-    #[test]
-    fn a_second_caller_is_contended_until_the_first_has_ended() {
-        let contention = LocalContention::default();
-        let (one, both) = (
-            claims(["a"], Mode::Exclusive),
-            claims(["a", "b"], Mode::Exclusive),
-        );
-        let other = claims(["c"], Mode::Exclusive);
-        let first = contention.join(&one);
-        assert!(!first.contended);
-        assert!(!contention.join(&other).contended);
-        let second = contention.join(&both);
-        assert!(second.contended);
-        drop(first);
-        assert!(
-            contention.join(&one).contended,
-            "the second caller is still there"
-        );
-        drop(second);
-        assert!(!contention.join(&both).contended);
-        assert!(lock(&contention.callers).is_empty());
-    }
-
-    #[test]
-    fn shared_claims_are_no_contention() {
-        let contention = LocalContention::default();
-        let shared = claims(["a"], Mode::Shared);
-        let _first = contention.join(&shared);
-        assert!(!contention.join(&shared).contended);
-        assert!(!contention.join(&claims(["a"], Mode::Exclusive)).contended);
     }
 }

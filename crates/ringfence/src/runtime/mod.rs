@@ -12,6 +12,7 @@ pub(crate) mod sender;
 pub(crate) mod breaking;
 mod clock_events;
 pub(crate) mod closing;
+mod contention;
 pub(crate) mod extending;
 pub(crate) mod gather;
 mod held;
@@ -43,8 +44,8 @@ use crate::node::Node;
 #[cfg(test)]
 use crate::protocol::Cluster;
 
-use acquire::LocalContention;
 use closing::Closing;
+use contention::LocalContention;
 use hold::Policies;
 use renewals::Renewals;
 use schedule::Schedule;

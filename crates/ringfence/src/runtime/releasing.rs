@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use crate::message::{ReleaseKind, Reply};
+use crate::name::Name;
 use crate::node::{CallError, Deliver};
 use crate::protocol::{
-    Discount, FinalRelease, GrantId, PendingRelease, ReleaseRequests, ReleaseVerdict, Target,
-    TicketFate,
+    Attempt, Discount, FinalRelease, GrantId, PendingRelease, ReleaseRequests, ReleaseVerdict,
+    Target, TicketFate,
 };
 use crate::time::Timestamp;
 
@@ -20,6 +21,24 @@ use super::schedule::{Due, ScheduleKey};
 use super::sender::{PendingRound, RoundMachine};
 use super::waiter::Waiter;
 use super::{ClientRuntime, lock};
+
+/// What became of the caller whose attempt or ticket is undone.
+pub(crate) enum UndoOf {
+    /// It will retry. Its ticket is kept in the queue as long as it waits.
+    Waiting(Arc<Waiter>),
+    /// It has given up its ticket.
+    GoneTicket,
+    /// It has given up the attempt of this round. If a node has not sent the attempt, its undo is
+    /// not sent either, unless the node had the ticket from before.
+    Abandoned {
+        /// The attempt.
+        round: Arc<PendingRound<Attempt>>,
+        /// For each node: whether it may have the ticket from before the attempt.
+        had_ticket: Vec<bool>,
+    },
+    /// It goes on without the ticket: it will retry, or it got the lock.
+    Live,
+}
 
 /// A release or undo in progress.
 pub(crate) struct Releasing {
@@ -29,8 +48,8 @@ pub(crate) struct Releasing {
     /// When the last lease of what is released has ended.
     until: Timestamp,
     call_timeout: Duration,
-    /// The waiter whose ticket stays in the queue, for an undo before a retry.
-    stays: Option<Arc<Waiter>>,
+    /// What became of its caller, for an undo.
+    undo_of: Option<UndoOf>,
     /// Counted among the releases that `Locks::close` waits for.
     counted: AtomicBool,
     /// Counted among the releases that no majority has confirmed.
@@ -40,15 +59,14 @@ pub(crate) struct Releasing {
 }
 
 impl Releasing {
-    /// Undoes `id` on `targets`. Ends after `lease`, when no node can still store it. If a waiter
-    /// `stays`, its ticket is kept in the queue as long as it waits.
+    /// Undoes `id` on `targets`. Ends after `lease`, when no node can still store it.
     pub(crate) fn undo(
         runtime: &Arc<ClientRuntime>,
         id: &GrantId,
         targets: Vec<Target>,
         lease: Duration,
         call_timeout: Duration,
-        stays: Option<Arc<Waiter>>,
+        of: UndoOf,
     ) -> Arc<Self> {
         let undo = FinalRelease {
             targets,
@@ -57,7 +75,7 @@ impl Releasing {
             keep_until: None,
             keeps_on: false,
         };
-        Self::begin(runtime, id, ReleaseKind::Undo, undo, stays)
+        Self::begin(runtime, id, ReleaseKind::Undo, undo, Some(of))
     }
 
     /// The final release of a holder.
@@ -75,12 +93,13 @@ impl Releasing {
         id: &GrantId,
         kind: ReleaseKind,
         release: FinalRelease,
-        stays: Option<Arc<Waiter>>,
+        undo_of: Option<UndoOf>,
     ) -> Arc<Self> {
         let (call_timeout, keep_until) = (release.call_timeout, release.keep_until);
         let now = runtime.sender.clock.now();
         let until = now + release.lease_left;
-        let requests = ReleaseRequests::new(id, kind, stays.is_some(), until, keep_until);
+        let stays = matches!(undo_of, Some(UndoOf::Waiting(_)));
+        let requests = ReleaseRequests::new(id, kind, stays, until, keep_until);
         let machine = PendingRelease::new(kind, release.targets, now, until, call_timeout)
             .keeping(keep_until.filter(|_| release.keeps_on));
         let (settled, confirmed) = (machine.is_settled(), machine.is_confirmed());
@@ -90,7 +109,7 @@ impl Releasing {
             requests: Mutex::new(requests),
             until,
             call_timeout,
-            stays,
+            undo_of,
             counted: AtomicBool::new(!settled),
             unconfirmed: AtomicBool::new(!confirmed),
             scheduled: Mutex::new(None),
@@ -100,6 +119,9 @@ impl Releasing {
             closing.releasing.fetch_add(1, Ordering::SeqCst);
             if !confirmed {
                 closing.unconfirmed.fetch_add(1, Ordering::SeqCst);
+                if let Some(name) = this.given_up() {
+                    runtime.contention.undo_sent(&name);
+                }
             }
             this.send_due();
         }
@@ -138,7 +160,7 @@ impl Releasing {
         let now = sender.clock.now();
         // One node at a time: it may answer during the send.
         while let Some((node, fate_unknown)) = self.round.with(|machine| machine.poll_send(now)) {
-            let leaves = self.stays.as_ref().is_some_and(|waiter| waiter.is_over());
+            let leaves = self.waiter().is_some_and(|waiter| waiter.is_over());
             let (request, expires) = lock(&self.requests).at(fate_unknown, leaves, now);
             let to = Arc::clone(self) as Arc<dyn Deliver<Reply>>;
             sender.send(node, &request, expires, to);
@@ -165,11 +187,32 @@ impl Releasing {
         *scheduled = Some(schedule.insert(at, Due::Release(this)));
     }
 
-    /// A majority has confirmed.
-    fn confirm(&self) {
+    /// The waiter whose ticket stays in the queue.
+    fn waiter(&self) -> Option<&Arc<Waiter>> {
+        match &self.undo_of {
+            Some(UndoOf::Waiting(waiter)) => Some(waiter),
+            _ => None,
+        }
+    }
+
+    /// The name that the caller wanted, if it has given up.
+    fn given_up(&self) -> Option<Name> {
+        let gone = matches!(
+            self.undo_of,
+            Some(UndoOf::GoneTicket | UndoOf::Abandoned { .. })
+        );
+        gone.then(|| lock(&self.requests).first_name()).flatten()
+    }
+
+    /// No majority can still miss it: `answered` by a majority, or its lease has ended.
+    fn confirm(&self, answered: bool) {
         if self.unconfirmed.swap(false, Ordering::SeqCst) {
-            let closing = &self.round.runtime.closing;
-            closing.count_down(&closing.unconfirmed);
+            let runtime = &self.round.runtime;
+            runtime.closing.count_down(&runtime.closing.unconfirmed);
+            if let Some(name) = self.given_up() {
+                let at = answered.then(|| runtime.sender.clock.now());
+                runtime.contention.undo_ended(&name, at);
+            }
         }
     }
 
@@ -182,7 +225,7 @@ impl Releasing {
 
     /// Removes it from the releases that `Locks::close` waits for.
     fn uncount(&self) {
-        self.confirm();
+        self.confirm(false);
         if self.counted.swap(false, Ordering::SeqCst) {
             let closing = &self.round.runtime.closing;
             closing.count_down(&closing.releasing);
@@ -221,7 +264,7 @@ impl RoundMachine for PendingRelease {
 impl Deliver<Reply> for Releasing {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
         let (node, failed) = (tag as usize, outcome.is_err());
-        if let Some(waiter) = &self.stays {
+        if let Some(waiter) = self.waiter() {
             waiter.note(&self.round.runtime, node, TicketFate::after_undo(&outcome));
         }
         let (settled, confirmed, again) = self.round.handle_reply(node, outcome, |machine, now| {
@@ -230,13 +273,35 @@ impl Deliver<Reply> for Releasing {
             (machine.is_settled(), machine.is_confirmed(), again)
         });
         if confirmed {
-            self.confirm();
+            self.confirm(!failed);
         }
         if settled {
             self.settle();
         } else if let Some(at) = again {
             // The call failed: retry sooner than at its timeout.
             self.reschedule(at);
+        }
+    }
+
+    fn is_wanted(&self, tag: u64) -> bool {
+        let Some(UndoOf::Abandoned { round, had_ticket }) = &self.undo_of else {
+            return true;
+        };
+        let node = tag as usize;
+        let had_ticket = had_ticket.get(node).is_some_and(|had_ticket| *had_ticket);
+        had_ticket || !round.with(|attempt| attempt.was_withdrawn(node))
+    }
+
+    fn withdrawn(&self, tag: u64) {
+        let (settled, confirmed) = self.round.with(|machine| {
+            machine.withdraw(tag as usize);
+            (machine.is_settled(), machine.is_confirmed())
+        });
+        if confirmed {
+            self.confirm(false);
+        }
+        if settled {
+            self.settle();
         }
     }
 }

@@ -8,7 +8,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
@@ -257,6 +257,8 @@ pub(crate) struct PendingRound<R> {
     pub(super) state: Mutex<RoundState<R>>,
     /// The hold that this round won before all nodes had answered.
     won_hold: OnceLock<Weak<HeldLock>>,
+    /// The caller has given up: what was not sent by now need not be sent.
+    abandoned: AtomicBool,
 }
 
 pub(super) struct RoundState<R> {
@@ -281,6 +283,7 @@ impl<R: RoundMachine> PendingRound<R> {
                 late_replies: false,
             }),
             won_hold: OnceLock::new(),
+            abandoned: AtomicBool::new(false),
         }
     }
 
@@ -391,6 +394,11 @@ impl PendingRound<Attempt> {
         }
     }
 
+    /// The caller has given up: what was not sent by now need not be sent.
+    pub(super) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::SeqCst);
+    }
+
     /// From now on `hold` gets every reply to this round.
     pub(crate) fn set_hold(&self, hold: &Arc<HeldLock>) {
         // Set once: an attempt wins once.
@@ -418,5 +426,14 @@ impl Deliver<Reply> for PendingRound<Attempt> {
             let closing = &self.runtime.closing;
             closing.count_down(&closing.late_replies);
         }
+    }
+
+    fn is_wanted(&self, _: u64) -> bool {
+        !self.abandoned.load(Ordering::SeqCst)
+    }
+
+    /// The node did not fail, so nothing is learned about it.
+    fn withdrawn(&self, tag: u64) {
+        lock(&self.state).round.withdraw(tag as usize);
     }
 }

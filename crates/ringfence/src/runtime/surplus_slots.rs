@@ -14,7 +14,7 @@ use crate::protocol::{Attempt, GrantId, Target};
 use crate::time::Timestamp;
 
 use super::acquire::AcquireRequest;
-use super::releasing::Releasing;
+use super::releasing::{Releasing, UndoOf};
 use super::schedule::{Due, ScheduleKey};
 use super::sender::PendingRound;
 use super::{ClientRuntime, lock};
@@ -99,7 +99,8 @@ impl SurplusSlots {
         let ended = if over { slot.take() } else { None };
         drop(slot);
         if targets.iter().any(|target| *target != Target::Nothing) {
-            Releasing::undo(&self.runtime, &id, targets, lease, call_timeout, None);
+            let of = UndoOf::Live;
+            Releasing::undo(&self.runtime, &id, targets, lease, call_timeout, of);
         }
         if let Some(ended) = ended {
             if let Some(key) = ended.scheduled {
@@ -115,6 +116,14 @@ impl Deliver<Reply> for SurplusSlots {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
         self.round.deliver(tag, outcome);
         self.undo_surplus(false);
+    }
+
+    fn is_wanted(&self, tag: u64) -> bool {
+        self.round.is_wanted(tag)
+    }
+
+    fn withdrawn(&self, tag: u64) {
+        self.round.withdrawn(tag);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::message::Reply;
 use crate::node::{CallError, Deliver};
 use crate::protocol::{GrantId, Target, TicketFate};
 
-use super::releasing::Releasing;
+use super::releasing::{Releasing, UndoOf};
 use super::waiter::Waiter;
 use super::{ClientRuntime, lock};
 
@@ -26,13 +26,17 @@ impl Waiter {
         if let Some(call_timeout) = late {
             let mut targets = vec![Target::Nothing; runtime.sender.nodes.len()];
             targets[node] = Target::Holds;
-            self.forget(runtime, targets, call_timeout);
+            self.forget(runtime, targets, call_timeout, UndoOf::Live);
         }
     }
 
-    /// The undo of the last attempt removes the ticket from `targets`.
-    pub(super) fn undone_on(&self, targets: &[Target]) {
-        lock(&self.nodes).told(targets);
+    /// The undo of the last attempt removes the ticket from `targets`. Returns for each node
+    /// whether it may have the ticket from before that attempt.
+    pub(super) fn undone_on(&self, targets: &[Target]) -> Vec<bool> {
+        let mut nodes = lock(&self.nodes);
+        let had_ticket = nodes.had_before_last();
+        nodes.told(targets);
+        had_ticket
     }
 
     /// Its caller got the grant. `surplus`: the undo of surplus slots on these nodes removes the
@@ -51,24 +55,30 @@ impl Waiter {
         {
             *target = Target::Nothing;
         }
-        self.forget(runtime, targets, call_timeout);
+        self.forget(runtime, targets, call_timeout, UndoOf::Live);
     }
 
     /// Its caller ended without a grant.
     pub(super) fn gave_up(&self, runtime: &Arc<ClientRuntime>, call_timeout: Duration) {
         let targets = lock(&self.nodes).end(false, call_timeout);
-        self.forget(runtime, targets, call_timeout);
+        self.forget(runtime, targets, call_timeout, UndoOf::GoneTicket);
     }
 
     /// Removes the ticket from `targets`. Retried until they have answered, or the ticket has
     /// expired.
-    fn forget(&self, runtime: &Arc<ClientRuntime>, targets: Vec<Target>, call_timeout: Duration) {
+    fn forget(
+        &self,
+        runtime: &Arc<ClientRuntime>,
+        targets: Vec<Target>,
+        call_timeout: Duration,
+        of: UndoOf,
+    ) {
         if targets.iter().all(|target| *target == Target::Nothing) {
             return;
         }
         let id = GrantId::of_ticket(&self.claims, &self.ticket, self.queue);
         let lease = Duration::from_millis(TICKET_MS);
-        Releasing::undo(runtime, &id, targets, lease, call_timeout, None);
+        Releasing::undo(runtime, &id, targets, lease, call_timeout, of);
     }
 }
 
@@ -110,6 +120,15 @@ impl Deliver<Reply> for TicketReplies {
             self.waiter.note(&self.runtime, node, fate);
         }
         self.to.deliver(tag, outcome);
+    }
+
+    fn is_wanted(&self, tag: u64) -> bool {
+        self.to.is_wanted(tag)
+    }
+
+    fn withdrawn(&self, tag: u64) {
+        lock(&self.waiter.nodes).answered(tag as usize);
+        self.to.withdrawn(tag);
     }
 }
 

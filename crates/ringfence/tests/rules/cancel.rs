@@ -195,6 +195,110 @@ async fn rule_5_an_acquire_that_arrives_after_its_undo_is_refused() {
     );
 }
 
+/// How many acquires and releases each node was asked for since the last count.
+fn asked(bench: &Bench) -> [Vec<usize>; 2] {
+    let counts = bench.nodes.iter().map(|node| {
+        let ops = node.take_operations();
+        let count =
+            |wanted: fn(&Op) -> bool| ops.iter().filter(|op| wanted(&op.request.op)).count();
+        let acquires = count(|op| matches!(op, Op::Acquire(_)));
+        (acquires, count(|op| matches!(op, Op::Release(_))))
+    });
+    let (acquires, releases) = counts.unzip();
+    [acquires, releases]
+}
+
+#[tokio::test]
+async fn rule_5_what_was_not_sent_when_its_caller_gave_up_is_neither_sent_nor_undone() {
+    let bench = Bench::new(3).await;
+    let (locks, delaying) = behind_delaying_nodes(&bench).await;
+    bench.log_operations();
+    for node in &delaying[1..] {
+        node.queue_all();
+    }
+    {
+        let lock = locks.mutex("x");
+        let mut locking = pin!(lock.lock());
+        assert!(waits(locking.as_mut()).await);
+    }
+    delaying.iter().for_each(DelayingNode::deliver);
+    idle().await;
+    assert_eq!(asked(&bench), [[1, 0, 0], [1, 0, 0]]);
+    assert_eq!(bench.holding("x"), 0);
+    // The nodes have not failed, so the next caller waits for none of them in vain.
+    drop(at_once(locks.mutex("x").lock()).await.unwrap());
+    let stats = locks.stats();
+    assert!(stats.nodes.iter().all(|node| node.failed == 0), "{stats:?}");
+    bench.pass(ms(20_000)).await;
+    at_once(locks.close()).await;
+}
+
+/// The second attempt reached no queue of the third node, but the first one did.
+#[tokio::test]
+async fn rule_5_the_ticket_of_an_earlier_attempt_is_withdrawn_where_the_last_was_not_sent() {
+    let bench = Bench::new(3).await;
+    let guard = at_once(bench.client().await.mutex("x").lock())
+        .await
+        .unwrap();
+    let (locks, delaying) = behind_delaying_nodes(&bench).await;
+    let name = Name::new("", "x").unwrap();
+    let queues = || {
+        let length = |node: &MemoryNode| node.entry(&name).queue.entries.len();
+        bench.nodes.iter().map(length).collect::<Vec<_>>()
+    };
+    {
+        let lock = locks.mutex("x");
+        let mut locking = pin!(lock.lock());
+        for _ in 0..4 {
+            assert!(waits(locking.as_mut()).await);
+        }
+        assert_eq!(queues(), [1; 3]);
+        bench.log_operations();
+        delaying[1].queue_all();
+        delaying[2].queue_all();
+        // The release wakes the waiter.
+        at_once(guard.release()).await.unwrap();
+        assert!(waits(locking.as_mut()).await);
+        assert_eq!((delaying[1].kept(), delaying[2].kept()), (1, 1));
+    }
+    delaying.iter().for_each(DelayingNode::deliver);
+    idle().await;
+    // The release of the holder is among them.
+    assert_eq!(asked(&bench), [[1, 0, 0], [2, 2, 2]]);
+    assert_eq!(queues(), [0; 3]);
+    assert_eq!(bench.holding("x"), 0);
+}
+
+/// Callers that give up at once, while the nodes answer nothing: only a few of them ask.
+#[tokio::test]
+async fn rule_5_callers_that_give_up_send_no_more_than_the_nodes_answer() {
+    let bench = Bench::new(3).await;
+    let (locks, delaying) = behind_delaying_nodes(&bench).await;
+    let before: Vec<usize> = delaying.iter().map(DelayingNode::calls).collect();
+    delaying.iter().for_each(DelayingNode::queue_all);
+    for _ in 0..1_000 {
+        let lock = locks.mutex("x");
+        let mut locking = pin!(lock.lock());
+        assert!(waits(locking.as_mut()).await);
+    }
+    for (node, before) in delaying.iter().zip(before) {
+        assert!(node.calls() - before <= 2 * 4, "{} calls", node.calls());
+    }
+    // Callers of another name are not concerned.
+    let others: Vec<_> = (0..20).map(|_| locks.mutex("y")).collect();
+    let mut others: Vec<_> = others.iter().map(|lock| Box::pin(lock.lock())).collect();
+    let before = delaying[0].calls();
+    for other in &mut others {
+        assert!(waits(other.as_mut()).await);
+    }
+    assert_eq!(delaying[0].calls() - before, 20);
+    delaying.iter().for_each(DelayingNode::deliver);
+    drop(others);
+    idle().await;
+    assert_eq!(bench.holding("x") + bench.holding("y"), 0);
+    drop(at_once(locks.mutex("x").lock()).await.unwrap());
+}
+
 #[tokio::test]
 async fn rule_5_an_acquire_that_arrives_after_the_release_is_refused() {
     let bench = Bench::new(3).await;

@@ -11,8 +11,8 @@ use ringfence_core::group::Group;
 use ringfence_core::message::Op;
 use ringfence_core::time::Timestamp;
 
-/// Wraps a node. Counts the calls to it, can hold back acquires and restores, and can make every
-/// send take time.
+/// Wraps a node. Counts the calls to it, can hold back acquires and restores, can queue all calls
+/// as a node with a busy connection does, and can make every send take time.
 #[derive(Debug, Clone)]
 pub(crate) struct DelayingNode(Arc<Shared>);
 
@@ -21,6 +21,7 @@ struct Shared {
     node: MemoryNode,
     keeps_acquires: AtomicBool,
     keeps_restores: AtomicBool,
+    queues_all: AtomicBool,
     kept: Mutex<Vec<Call>>,
     calls: AtomicUsize,
     slow: Mutex<Option<(SteppedClock, Duration)>>,
@@ -32,6 +33,7 @@ impl DelayingNode {
             node: node.clone(),
             keeps_acquires: AtomicBool::new(false),
             keeps_restores: AtomicBool::new(false),
+            queues_all: AtomicBool::new(false),
             kept: Mutex::default(),
             calls: AtomicUsize::new(0),
             slow: Mutex::default(),
@@ -48,17 +50,29 @@ impl DelayingNode {
         self.0.keeps_restores.store(keep, Ordering::SeqCst);
     }
 
+    /// From now on all calls are queued, in their order.
+    pub(crate) fn queue_all(&self) {
+        self.0.queues_all.store(true, Ordering::SeqCst);
+    }
+
     /// The number of calls that are held back.
     pub(crate) fn kept(&self) -> usize {
         self.0.kept.lock().unwrap().len()
     }
 
-    /// Delivers the calls that were held back, and holds back no more.
+    /// Delivers the calls that were held back, and holds back no more. Withdraws queued calls that
+    /// are not wanted any more.
     pub(crate) fn deliver(&self) {
         self.0.keeps_acquires.store(false, Ordering::SeqCst);
         self.keep_restores(false);
+        let queued = self.0.queues_all.swap(false, Ordering::SeqCst);
         let kept = std::mem::take(&mut *self.0.kept.lock().unwrap());
-        kept.into_iter().for_each(|call| self.0.node.send(call));
+        for call in kept {
+            match queued && !call.done.is_wanted() {
+                false => self.0.node.send(call),
+                true => call.done.withdraw(),
+            }
+        }
     }
 
     /// The number of calls to the node, handshakes included.
@@ -91,6 +105,7 @@ impl Node for DelayingNode {
         let restores = matches!(call.request.op, Op::Restore { .. });
         if acquires && self.0.keeps_acquires.load(Ordering::SeqCst)
             || restores && self.0.keeps_restores.load(Ordering::SeqCst)
+            || self.0.queues_all.load(Ordering::SeqCst)
         {
             self.0.kept.lock().unwrap().push(call);
         } else {

@@ -64,7 +64,7 @@ impl Attempt {
 
     fn remains_on(&self, state: &AttemptNode) -> Target {
         match &state.vote {
-            _ if self.inspects_only => Target::Nothing,
+            _ if self.inspects_only || state.withdrawn => Target::Nothing,
             _ if state.holds => Target::Holds,
             Vote::Pending | Vote::TimedOut => Target::Unknown,
             Vote::Failed(error) if error.may_have_been_applied() => Target::Unknown,

@@ -10,6 +10,7 @@ const HANDSHAKE: &str = "crates/ringfence/src/node/redis/handshake/mod.rs";
 const SERVER: &str = "crates/ringfence/src/node/redis/handshake/server.rs";
 const SESSION: &str = "crates/ringfence/src/node/redis/session.rs";
 const SERVER_WATCH: &str = "crates/ringfence/src/node/redis/session/server_watch.rs";
+const FLUSHING: &str = "crates/ringfence/src/node/redis/link/flushing.rs";
 const CONFIRMING: &str = "crates/ringfence/src/node/redis/link/confirming.rs";
 const CONNECTION: &str = "crates/ringfence/src/node/redis/transport/connection.rs";
 const SCHEMA: &str = "crates/ringfence/src/node/sqlite/schema.rs";
@@ -31,15 +32,43 @@ mutants! {
     /// If a node is overloaded, releases are sent first.
     ReleasesWaitTheirTurn:
         edit(BACKLOG, "of",
-            "match request.op.is_release() {",
-            "match request.op.is_release() && !mutant!(ReleasesWaitTheirTurn) {");
+            "if request.op.is_of_holder() {",
+            "if request.op.is_of_holder() && !mutant!(ReleasesWaitTheirTurn) {");
+
+    /// The undos of callers that have given up delay no other call.
+    UndosDelayOthers:
+        edit(BACKLOG, "of",
+            "} else if request.op.is_late_undo() {",
+            "} else if request.op.is_late_undo() && !mutant!(UndosDelayOthers) {");
+
+    /// However many other calls there are, an undo is sent at last.
+    UndosStarve:
+        edit(BACKLOG, "is_undo_due",
+            "let due = self.before_undo + 1 >= UNDO_EVERY && self.controls == 0;",
+            "let due = self.before_undo + 1 >= UNDO_EVERY && self.controls == 0
+                 && !mutant!(UndosStarve);");
+
+    /// An undo is never sent before the acquire that it undoes.
+    UndoOvertakesItsAcquire:
+        edit(BACKLOG, "is_undo_due",
+            "Some((token, _)) if !self.tokens.contains_key(token))",
+            "Some((token, _))
+                 if mutant!(UndoOvertakesItsAcquire) || !self.tokens.contains_key(token))");
+
+    /// A flush keeps the limit of batches, except for the calls of holders.
+    FlushWithoutLimit:
+        edit(FLUSHING, "send_queued",
+            "false if flush.leave.is_none() => WorkQueue::try_next_of_holder,",
+            "false if flush.leave.is_none() && !mutant!(FlushWithoutLimit) => {
+                 WorkQueue::try_next_of_holder
+             }");
 
     /// A release is never sent before an earlier call of its own token.
     ReleaseOvertakesItsAcquire:
         edit(BACKLOG, "push",
-            "Urgency::Release(token) if self.controls == 0 && !self.tokens.contains_key(&token) =>
+            "Urgency::Holder(token) if self.controls == 0 && !self.tokens.contains_key(&token) =>
                  {",
-            "Urgency::Release(token)
+            "Urgency::Holder(token)
                  if self.controls == 0
                      && (!self.tokens.contains_key(&token)
                          || mutant!(ReleaseOvertakesItsAcquire)) =>

@@ -6,6 +6,8 @@ const ACQUIRE: &str = "crates/ringfence/src/runtime/acquire.rs";
 const HOLD: &str = "crates/ringfence/src/runtime/hold.rs";
 const CLOSING: &str = "crates/ringfence/src/runtime/closing.rs";
 const REQUEST: &str = "crates/ringfence-core/src/protocol/request.rs";
+const RELEASING: &str = "crates/ringfence/src/runtime/releasing.rs";
+const CONTENTION: &str = "crates/ringfence/src/runtime/contention.rs";
 const SENDER: &str = "crates/ringfence/src/runtime/sender.rs";
 const SCHEDULE: &str = "crates/ringfence/src/runtime/schedule.rs";
 const TICKET: &str = "crates/ringfence/src/runtime/ticket.rs";
@@ -18,6 +20,30 @@ mutants! {
         edit(ACQUIRE, "PendingAttempt::drop",
             "if !self.kept {",
             "if !self.kept && !mutant!(NoUndo) {");
+
+    /// An attempt that was not sent when its caller gave up is never sent.
+    AbandonedSent:
+        edit(SENDER, "is_wanted",
+            "!self.abandoned.load(Ordering::SeqCst)",
+            "mutant!(AbandonedSent) || !self.abandoned.load(Ordering::SeqCst)");
+
+    /// Where the last attempt was not sent, the ticket of an earlier one is still withdrawn.
+    EarlierTicketForgotten:
+        edit(RELEASING, "is_wanted",
+            "had_ticket || !round.with(",
+            "had_ticket && !mutant!(EarlierTicketForgotten) || !round.with(");
+
+    /// While callers of a name give up, only a few of them ask the nodes.
+    AllCallersAsk:
+        edit(CONTENTION, "lets_pass",
+            "self.undos + self.waiting == 0 || self.has_room()",
+            "mutant!(AllCallersAsk) || self.undos + self.waiting == 0 || self.has_room()");
+
+    /// A caller is told of contention only if the nodes answer; otherwise it asks them.
+    SilenceIsContention:
+        edit(CONTENTION, "may_ask",
+            "callers.confirmed.is_some_and(answer)",
+            "(mutant!(SilenceIsContention) || callers.confirmed.is_some_and(answer))");
 
     /// One thread at a time executes the outputs of a hold, in the order of their production.
     DrainedByMany:
@@ -69,17 +95,17 @@ mutants! {
     /// A caller that stops waiting removes its ticket.
     TicketLeftBehind:
         edit(TICKET, "gave_up",
-            "self.forget(runtime, targets, call_timeout);",
+            "self.forget(runtime, targets, call_timeout, UndoOf::GoneTicket);",
             "if !mutant!(TicketLeftBehind) {
-                 self.forget(runtime, targets, call_timeout);
+                 self.forget(runtime, targets, call_timeout, UndoOf::GoneTicket);
              }");
 
     /// After the grant the ticket is removed from every node that may have it.
     TicketOutlivesGrant:
         edit(TICKET, "granted",
-            "self.forget(runtime, targets, call_timeout);",
+            "self.forget(runtime, targets, call_timeout, UndoOf::Live);",
             "if !mutant!(TicketOutlivesGrant) {
-                 self.forget(runtime, targets, call_timeout);
+                 self.forget(runtime, targets, call_timeout, UndoOf::Live);
              }");
 
     /// A ticket that a node enters after the grant is removed, too.

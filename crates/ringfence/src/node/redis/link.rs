@@ -216,7 +216,8 @@ impl Link {
             }
             Some(Work::Call(call)) => {
                 self.gather(in_flight).await;
-                let end = self.send_all(call, in_flight, session, bundle::pack);
+                let next = WorkQueue::try_next;
+                let end = self.send_all(call, next, in_flight, session, bundle::pack);
                 // After the calls, so that it delays none of them.
                 if self.look(in_flight, session) {
                     look.reset();

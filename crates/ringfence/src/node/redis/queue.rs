@@ -228,6 +228,12 @@ impl WorkQueue {
         })
     }
 
+    /// The next call of a holder that has already arrived and must not wait behind other work.
+    pub(super) fn try_next_of_holder(&mut self) -> Option<Work> {
+        self.take_in();
+        self.held.pop_of_holder()
+    }
+
     /// The next work, if more has arrived than fits into one batch: then releases go first.
     /// Otherwise all of it goes into one batch, and need not be sorted.
     fn next_of_many(&mut self) -> Option<Work> {

@@ -89,6 +89,8 @@ impl Membership {
 #[derive(Default)]
 pub(super) struct InFlight {
     batches: VecDeque<Batch>,
+    /// How many calls these batches have.
+    calls: usize,
     /// When the last reply arrived, or a request was sent while none was in flight.
     progress: Option<Timestamp>,
     /// How many calls the last answered batch had.
@@ -102,6 +104,15 @@ struct Batch {
     by: ScriptForm,
     /// Whether it is a check of the server.
     look: bool,
+}
+
+impl Batch {
+    fn calls(&self) -> usize {
+        self.commands
+            .iter()
+            .map(|command| command.calls().len())
+            .sum()
+    }
 }
 
 /// The outcome of a batch.
@@ -126,8 +137,7 @@ impl InFlight {
 
     /// How many calls are in flight.
     pub(super) fn calls(&self) -> usize {
-        let commands = self.batches.iter().flat_map(|batch| &batch.commands);
-        commands.map(|command| command.calls().len()).sum()
+        self.calls
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -161,6 +171,7 @@ impl InFlight {
         if self.is_empty() {
             self.progress = Some(now);
         }
+        self.calls += batch.calls();
         self.batches.push_back(batch);
     }
 
@@ -195,14 +206,17 @@ impl InFlight {
         // On an error the batch stays at the front: `abandon` answers it with the others.
         let answers = answers?;
         let mut outcome = BatchOutcome::default();
-        let Some(Batch { commands, by, look }) = self.batches.pop_front() else {
+        let Some(batch) = self.batches.pop_front() else {
             return Ok(outcome);
         };
+        let calls = batch.calls();
+        self.calls -= calls;
+        let Batch { commands, by, look } = batch;
         if look {
             outcome.look = Some(answers);
             return Ok(outcome);
         }
-        self.last_batch_calls = commands.iter().map(|command| command.calls().len()).sum();
+        self.last_batch_calls = calls;
         let mut replies = BatchReplies {
             membership,
             watch,
@@ -226,12 +240,13 @@ impl InFlight {
     /// Notes that a batch without calls was answered.
     pub(super) fn discard(&mut self, now: Timestamp) {
         self.progress = Some(now);
-        self.batches.pop_front();
+        self.calls -= self.batches.pop_front().map_or(0, |batch| batch.calls());
     }
 
     /// Answers all calls as unknown: the connection is lost, and the server may have carried them
     /// out.
     pub(super) fn abandon(&mut self, trouble: &Trouble, watch: &mut ServerWatch) {
+        self.calls = 0;
         let commands = self.batches.drain(..).flat_map(|batch| batch.commands);
         for call in commands.flat_map(Command::into_calls) {
             watch.note_unknown();

@@ -49,13 +49,13 @@ pub(super) fn run(
         };
         let mut work = desk.lock();
         let handed_over = mem::take(&mut work.first);
-        let batch = next_batch(&mut backlog, handed_over, message, inbox);
+        let (batch, withdrawn) = next_batch(&mut backlog, handed_over, message, inbox);
         let count = batch.len();
         let (answered, wakes, crowded) = carry_out(&work.store, batch);
         work.crowded = crowded || count > 1;
         work.copy_due |= work.store.log.is_due();
         drop(work);
-        pending.end(count);
+        pending.end(count + withdrawn);
         // Wakes first: waiters are idle until they arrive.
         wake_sockets.send(wakes);
         for answered in answered {
@@ -73,13 +73,14 @@ fn copy_log(desk: &Desk) {
 }
 
 /// The jobs of the next transaction: all that wait, or if there are too many, releases first. Jobs
-/// that were handed over were sent before those in the inbox, of which `message` is the first.
+/// that were handed over were sent before those in the inbox, of which `message` is the first. Also
+/// returns how many jobs were withdrawn because their callers have given up.
 fn next_batch(
     backlog: &mut Backlog<Job>,
     handed_over: Vec<Job>,
     message: Option<WorkerMessage>,
     inbox: &Receiver<WorkerMessage>,
-) -> Vec<Job> {
+) -> (Vec<Job>, usize) {
     let sent = message.into_iter().chain(inbox.try_iter());
     for message in handed_over.into_iter().map(WorkerMessage::Job).chain(sent) {
         if let WorkerMessage::Job(job) = message {
@@ -87,7 +88,11 @@ fn next_batch(
             backlog.push(job, urgency);
         }
     }
-    iter::from_fn(|| backlog.pop()).take(BATCH_MAX).collect()
+    let waiting = backlog.len;
+    let jobs = iter::from_fn(|| backlog.pop()).filter_map(Job::if_wanted);
+    let batch: Vec<Job> = jobs.take(BATCH_MAX).collect();
+    let withdrawn = waiting - backlog.len - batch.len();
+    (batch, withdrawn)
 }
 
 /// Carries out `batch`. The last value is whether it took long.
@@ -184,7 +189,7 @@ mod tests {
         // A release whose acquire still waits: it must not go before that.
         send(job(2 * BATCH_MAX - 1, Op::PlainRelease));
         let mut backlog = Backlog::default();
-        let mut next = || next_batch(&mut backlog, Vec::new(), None, &inbox);
+        let mut next = || next_batch(&mut backlog, Vec::new(), None, &inbox).0;
         let first = next();
         assert_eq!(first.len(), BATCH_MAX);
         assert!(is_release(&first[0]));
@@ -205,7 +210,7 @@ mod tests {
         to.send(WorkerMessage::Look).unwrap();
         to.send(WorkerMessage::Job(job(1, Op::PlainRelease)))
             .unwrap();
-        let batch = next_batch(&mut Backlog::default(), vec![acquire], message, &inbox);
+        let (batch, _) = next_batch(&mut Backlog::default(), vec![acquire], message, &inbox);
         let releases: Vec<_> = batch.iter().map(is_release).collect();
         assert_eq!(releases, [false, true, true]);
     }

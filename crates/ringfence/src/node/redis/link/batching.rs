@@ -14,7 +14,7 @@ use super::{Link, SessionEnd};
 use crate::node::redis::{
     bundle::BUNDLE_MAX,
     command::{Command, ScriptForm},
-    queue::{BATCH_MAX, Work},
+    queue::{BATCH_MAX, Work, WorkQueue},
     reply::longest_reply,
     session::{InFlight, Session},
     transport::limits::BATCH_MAX_MEMORY,
@@ -67,11 +67,12 @@ impl Link {
         }
     }
 
-    /// Sends `first` and the calls behind it as one batch, grouped into commands by `pack`. Returns
-    /// how the session ends, if it must.
+    /// Sends `first` and the calls that `next` takes from the queue as one batch, grouped into
+    /// commands by `pack`. Returns how the session ends, if it must.
     pub(super) fn send_all(
         &mut self,
         first: Call,
+        next: impl Fn(&mut WorkQueue) -> Option<Work>,
         in_flight: &mut InFlight,
         session: &mut Session,
         pack: impl FnOnce(Vec<Call>) -> Vec<Command>,
@@ -83,9 +84,10 @@ impl Link {
             false => BATCH_MAX,
         };
         let mut end = None;
-        let mut next = Some(first);
-        while let Some(call) = next.take() {
+        let mut taken = Some(first);
+        while let Some(call) = taken.take() {
             match self.unfit(&call, session, now) {
+                _ if !call.done.is_wanted() => call.done.withdraw(),
                 Some(trouble) => {
                     // Our user may have got the right meanwhile, or another client may have
                     // written the birth record.
@@ -102,8 +104,8 @@ impl Link {
             }
             // The connection is dropped if the replies to a batch take more memory than this.
             if batch.len() < limit && replies < BATCH_MAX_MEMORY / 2 {
-                match self.queue.try_next() {
-                    Some(Work::Call(call)) => next = Some(call),
+                match next(&mut self.queue) {
+                    Some(Work::Call(call)) => taken = Some(call),
                     Some(other) => self.queue.put_back(other),
                     None => {}
                 }

@@ -10,7 +10,7 @@ use super::{Link, SessionEnd};
 use crate::node::redis::{
     command::Command,
     detached::DetachedConnection,
-    queue::Work,
+    queue::{Work, WorkQueue},
     session::{InFlight, Session},
     transport::connection_set::{Flush, rest_of_this_poll},
 };
@@ -24,7 +24,7 @@ impl Link {
         session: &mut Session,
         pending_end: &mut Option<SessionEnd>,
     ) -> Option<SessionEnd> {
-        self.send_queued(in_flight, session, pending_end);
+        self.send_queued(flush, in_flight, session, pending_end);
         session.connection.write_now().await;
         self.flush.finish(flush);
         if let Some(until) = flush.leave {
@@ -38,19 +38,30 @@ impl Link {
         None
     }
 
-    /// Sends all queued calls, each by itself. A bundle may skip a call, which is then sent again
+    /// Sends the queued calls, each by itself. A bundle may skip a call, which is then sent again
     /// after the reply; but the process may end before the reply is read.
+    ///
+    /// Beyond the limit of batches it sends only the calls of holders: there are no more of them
+    /// than locks. Attempts and undos wait for the replies, as without a flush. Otherwise callers
+    /// that give up would send more than the server can answer. If the tokio runtime ends, all
+    /// calls are sent.
     fn send_queued(
         &mut self,
+        flush: Flush,
         in_flight: &mut InFlight,
         session: &mut Session,
         pending_end: &mut Option<SessionEnd>,
     ) {
         let single = |calls: Vec<Call>| calls.into_iter().map(Command::Single).collect();
-        while pending_end.is_none() && (in_flight.has_room() || session.connection.is_wire()) {
-            match self.queue.try_next() {
+        while pending_end.is_none() {
+            let next = match in_flight.has_room() {
+                false if !session.connection.is_wire() => return,
+                false if flush.leave.is_none() => WorkQueue::try_next_of_holder,
+                _ => WorkQueue::try_next,
+            };
+            match next(&mut self.queue) {
                 Some(Work::Call(call)) => {
-                    *pending_end = self.send_all(call, in_flight, session, single);
+                    *pending_end = self.send_all(call, next, in_flight, session, single);
                 }
                 Some(Work::Listen) => self.subscribe(in_flight, session),
                 Some(Work::Control(control)) => *pending_end = Some(SessionEnd::Control(control)),
