@@ -1,10 +1,13 @@
-//! Servers that drop every script and every connection while locks are taken.
+//! Servers that drop every script and every connection while locks are taken, and callers that give
+//! up all the time.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
 
 use ringfence::ReleaseError;
-use ringfence_testkit::{Fleet, wait_until_async};
+use ringfence_testkit::{Fleet, Server, wait_until_async};
 use tokio::task::JoinSet;
 
 use crate::stage::*;
@@ -61,4 +64,47 @@ async fn flushed_scripts_and_killed_connections_stop_no_client_and_leave_no_key(
         task.unwrap();
     }
     no_key_remains(fleet.iter()).await;
+}
+
+/// Callers that give up at once while the server does not answer: what they send stays within a
+/// bound, nothing else of the client is disturbed, and nothing is left of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_that_give_up_send_little_and_disturb_nothing_else() {
+    const CALLERS: usize = 1_000;
+    let scripts = |server: &Server| {
+        let stats = server.command(&["INFO", "commandstats"]);
+        let calls = stats
+            .lines()
+            .filter(|line| line.starts_with("cmdstat_evalsha:"));
+        let calls = calls.filter_map(|line| line.split_once("calls=")?.1.split_once(','));
+        calls
+            .map(|(calls, _)| calls.parse::<usize>().unwrap())
+            .sum::<usize>()
+    };
+    for nodes in [1, 3] {
+        let fleet = Fleet::start(nodes);
+        let locks = client_of(&fleet).await;
+        let bystander = locks.mutex("bystander").lock().await.unwrap();
+        round(&locks, "wanted").await;
+        let before: Vec<usize> = fleet.iter().map(scripts).collect();
+        fleet.iter().for_each(Server::pause);
+        for _ in 0..CALLERS {
+            let lock = locks.mutex("wanted");
+            let mut locking = Box::pin(lock.lock());
+            assert!(poll_fn(|cx| Poll::Ready(locking.as_mut().poll(cx).is_pending())).await);
+            tokio::task::yield_now().await;
+        }
+        fleet.iter().for_each(Server::resume);
+        round(&locks, "free").await;
+        round(&locks, "wanted").await;
+        assert!(bystander.check().is_ok());
+        bystander.release().await.unwrap();
+        for (server, before) in fleet.iter().zip(before) {
+            let sent = scripts(server) - before;
+            // Retries and rounds of this test included.
+            assert!(sent < CALLERS / 10, "{sent} scripts on one of {nodes}");
+        }
+        no_key_remains(fleet.iter()).await;
+        locks.close().await;
+    }
 }
