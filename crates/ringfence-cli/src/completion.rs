@@ -53,7 +53,15 @@ pub(crate) fn lock_names(typed: &OsStr) -> Vec<CompletionCandidate> {
     };
     let names = listed().unwrap_or_default();
     let fitting = names.into_iter().filter(|name| name.starts_with(typed));
-    fitting.map(CompletionCandidate::new).collect()
+    let safe = fitting.filter(|name| is_plain_word(name));
+    safe.map(CompletionCandidate::new).collect()
+}
+
+/// Whether every shell takes `name` as it is. Others are not proposed: whoever takes a lock chooses its
+/// name, and the person at the keyboard executes the line.
+fn is_plain_word(name: &str) -> bool {
+    let plain = |c: char| c.is_alphanumeric() || "_-.:/@%+=,".contains(c);
+    name.chars().all(plain) && !name.starts_with(['-', '=', '%', '+'])
 }
 
 /// Asks this program itself, so that nodes and settings are found as always. `None` if it does not
@@ -109,4 +117,53 @@ fn programs(typed: &str) -> BTreeSet<String> {
 fn is_executable(file: &Path) -> bool {
     let metadata = file.metadata();
     metadata.is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_plain_word;
+
+    #[test]
+    fn a_name_that_a_shell_would_change_or_execute_is_not_proposed() {
+        for name in [
+            "orders:42",
+            "eu/nightly-report",
+            "a.b_c@d+e=f,g%h",
+            "gr\u{f6}\u{df}e",
+        ] {
+            assert!(is_plain_word(name), "{name}");
+        }
+        let hostile = [
+            "nightly$(touch${IFS}x)",
+            "a`id`",
+            "a;id",
+            "a|id",
+            "a&",
+            "a>b",
+            "a<b",
+            "a b",
+            "a\tb",
+            "a\nb",
+            "a'b",
+            "a\"b",
+            "a\\b",
+            "*",
+            "a?",
+            "[a]",
+            "{a,b}",
+            "!!",
+            "#a",
+            "~root",
+            "-rf",
+            "=ls",
+            "%1",
+            "a^b",
+            "(a)",
+            "\u{202e}a",
+            "\u{1b}[2J",
+        ];
+        for name in hostile {
+            assert!(!is_plain_word(name), "{name:?}");
+        }
+    }
 }

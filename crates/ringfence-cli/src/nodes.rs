@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::{self, Path, PathBuf};
 
 use ringfence::node::sqlite::SqliteNode;
-use ringfence::url::{NodeUrl, RedisUrl, parse_nodes, with_password, without_passwords};
+use ringfence::url::{NodeUrl, RedisUrl, UrlError, parse_nodes, with_password, without_passwords};
 
 use crate::args::Global;
 use crate::config::{self, Config};
@@ -233,6 +233,13 @@ fn filed(file: &Path, origin: NodesOrigin) -> Result<Nodes, CliFailure> {
     }
     if has_password(&urls) {
         secret.check_rights()?;
+    }
+    // These errors show the line, which is a password if the wrong file was named.
+    if let Err(UrlError::Scheme(_) | UrlError::SchemeMissing { .. }) = parse_nodes(&urls) {
+        return Err(secret.refused(
+            "a line of it is not the URL of a node, such as redis://host:6379 (a file with a \
+             password is named with --password-file)",
+        ));
     }
     Ok(Nodes {
         file: secret.path_for_command()?,

@@ -139,12 +139,17 @@ async fn confirm(what: &str, seen: &Inspection) -> Result<(), CliFailure> {
     question::ask(&question, "nothing was broken").await
 }
 
-/// The person who runs the command, for the audit list: user and host.
+/// The person who runs the command, for the audit list: user and host. The user is the owner of this
+/// process. Anybody can set a variable, so what a variable says is only added.
 fn operator() -> String {
-    let user = ["SUDO_USER", "USER", "LOGNAME"]
-        .into_iter()
-        .find_map(|key| std::env::var(key).ok().filter(|user| !user.is_empty()));
-    let user = user.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));
+    let uid = nix::unistd::getuid();
+    let found = nix::unistd::User::from_uid(uid).ok().flatten();
+    let user = found.map_or_else(|| format!("uid {uid}"), |user| user.name);
     let host = rustix::system::uname();
-    format!("{user}@{}", host.nodename().to_string_lossy())
+    let said = ["SUDO_USER", "USER"].into_iter().find_map(|key| {
+        let value = std::env::var(key).ok()?;
+        (!value.is_empty() && value != user).then(|| format!(" ({key}={value})"))
+    });
+    let host = host.nodename().to_string_lossy();
+    format!("{user}@{host}{}", said.unwrap_or_default())
 }

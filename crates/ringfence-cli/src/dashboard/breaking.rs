@@ -17,6 +17,9 @@ const BODY_MAX_BYTES: usize = 16 * 1024;
 /// How long a client may take to send it.
 const BODY_WITHIN: Duration = Duration::from_secs(5);
 
+/// What is kept of a proxy's words. A chain of five addresses fits.
+const SAID_MAX_CHARS: usize = 100;
+
 /// What the viewer typed and saw.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -73,16 +76,15 @@ impl BreakOrder {
     pub(super) async fn run(
         &self,
         nodes: &str,
-        viewer: SocketAddr,
+        by: &str,
         report: Report,
     ) -> Result<Value, BreakProblem> {
-        let by = format!("dashboard, viewer at {}", viewer.ip());
         // The client that collects may only look.
         let locks = Locks::builder().nodes(nodes).connect().await;
         let locks = locks.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
         let mut hold = locks
             .break_lock(&self.name)
-            .by(&by)
+            .by(by)
             .reason(self.reason.trim());
         if let Some(slot) = self.slot {
             hold = hold.slot(slot, slot.saturating_add(1));
@@ -108,6 +110,20 @@ impl BreakOrder {
     }
 }
 
+/// Who asks, for the audit list: the address of the connection, which is that of the proxy if there is
+/// one, and what the proxy says of its client, which only the proxy can know to be true.
+pub(super) fn viewer(connected: SocketAddr, headers: &HeaderMap) -> String {
+    let said = ["x-forwarded-for", "forwarded"]
+        .into_iter()
+        .find_map(|key| {
+            let value = headers.get(key)?.to_str().ok()?;
+            let short: String = value.chars().take(SAID_MAX_CHARS).collect();
+            Some(format!(" ({key}: {short})"))
+        });
+    let address = connected.ip();
+    format!("dashboard, viewer at {address}{}", said.unwrap_or_default())
+}
+
 fn status(error: &BreakError) -> StatusCode {
     match error {
         BreakError::Free { .. } | BreakError::Changed { .. } => StatusCode::CONFLICT,
@@ -125,6 +141,24 @@ mod tests {
         headers.insert(CONTENT_TYPE, kind.parse().unwrap());
         let order = BreakOrder::read(&headers, Body::from(body.to_owned())).await;
         order.map_err(|(status, _)| status)
+    }
+
+    #[test]
+    fn a_viewer_behind_a_proxy_is_called_what_the_proxy_says_beside_its_own_address() {
+        let connected: SocketAddr = "127.0.0.1:4711".parse().unwrap();
+        let mut headers = HeaderMap::new();
+        assert_eq!(
+            viewer(connected, &headers),
+            "dashboard, viewer at 127.0.0.1"
+        );
+        headers.insert("x-forwarded-for", "192.0.2.7".parse().unwrap());
+        let said = viewer(connected, &headers);
+        assert_eq!(
+            said,
+            "dashboard, viewer at 127.0.0.1 (x-forwarded-for: 192.0.2.7)"
+        );
+        headers.insert("x-forwarded-for", "9".repeat(10_000).parse().unwrap());
+        assert!(viewer(connected, &headers).len() < 200);
     }
 
     #[tokio::test]

@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use crate::report::Report;
 
 use super::access::{AccessRefusal, AccessRules};
-use super::breaking::BreakOrder;
+use super::breaking::{self, BreakOrder};
 use super::collector::Published;
 use super::direct::DirectReads;
 use super::events::EventStream;
@@ -304,7 +304,8 @@ async fn break_lock(
     };
     let broken = async {
         let order = BreakOrder::read(&headers, body).await?;
-        order.run(nodes, endpoints.remote, dashboard.report).await
+        let by = breaking::viewer(endpoints.remote, &headers);
+        order.run(nodes, &by, dashboard.report).await
     };
     match broken.await {
         Ok(value) => answer(&value).into_response(),

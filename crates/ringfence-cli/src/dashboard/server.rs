@@ -1,19 +1,26 @@
 //! Accepts connections, and bounds what one client can take: connections, headers, and time.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use axum::extract::Request;
+use axum::middleware::map_request;
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
 
 /// The most connections at a time. A browser has up to six.
 const CONNECTIONS_MAX: usize = 128;
+/// With fewer free places than this, a connection ends after its first answer instead of waiting for
+/// another request.
+const KEPT_WITH_FREE: usize = 64;
 /// How long a client may take to send the head of a request, also between two requests.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// The longest head.
@@ -34,11 +41,8 @@ pub(super) struct Endpoints {
 /// Serves `router` for ever.
 pub(super) async fn serve(listener: TcpListener, router: Router) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    loop {
-        // Never closed, so there is always a place sooner or later.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
+    let silent = Arc::new(SilentConnections::default());
+    for number in 0_u64.. {
         let accepted = match listener.accept().await {
             Ok((socket, remote)) => Endpoints::of(&socket, remote).map(|both| (socket, both)),
             Err(error) => Err(error),
@@ -51,10 +55,21 @@ pub(super) async fn serve(listener: TcpListener, router: Router) {
                 continue;
             }
         };
+        let Some(place) = place(&places, &silent).await else {
+            continue;
+        };
+        let asked = Arc::clone(&silent);
         let service = router.clone().layer(Extension(endpoints));
-        tokio::spawn(async move {
+        let service = service.layer(map_request(move |request: Request| {
+            asked.remove(number);
+            std::future::ready(request)
+        }));
+        let is_kept = places.available_permits() >= KEPT_WITH_FREE;
+        let ended = Arc::clone(&silent);
+        let connection = async move {
             let served = http1::Builder::new()
                 .timer(TokioTimer::new())
+                .keep_alive(is_kept)
                 .header_read_timeout(HEAD_WITHIN)
                 .max_buf_size(HEAD_MAX_BYTES)
                 .max_headers(HEADERS_MAX)
@@ -63,8 +78,53 @@ pub(super) async fn serve(listener: TcpListener, router: Router) {
             if let Err(error) = served {
                 tracing::debug!(target: "ringfence", %error, "a connection failed");
             }
+            ended.remove(number);
             drop(place);
-        });
+        };
+        silent.insert(number, || tokio::spawn(connection).abort_handle());
+    }
+}
+
+/// A place for a new connection. If all are taken, the connection that has been silent for longest
+/// loses its place; if every one is busy, there is none.
+async fn place(
+    places: &Arc<Semaphore>,
+    silent: &SilentConnections,
+) -> Option<OwnedSemaphorePermit> {
+    if let Ok(place) = Arc::clone(places).try_acquire_owned() {
+        return Some(place);
+    }
+    silent.take_oldest()?.abort();
+    // The task that was aborted gives its place back as soon as it is dropped.
+    Arc::clone(places).acquire_owned().await.ok()
+}
+
+/// The connections that have not sent a request yet, oldest first.
+#[derive(Debug, Default)]
+struct SilentConnections {
+    connections: Mutex<VecDeque<(u64, AbortHandle)>>,
+}
+
+impl SilentConnections {
+    /// Adds a connection that `start` begins to serve. It is added before it can remove itself.
+    fn insert(&self, number: u64, start: impl FnOnce() -> AbortHandle) {
+        let mut connections = self.lock();
+        let handle = start();
+        connections.push_back((number, handle));
+    }
+
+    fn remove(&self, number: u64) {
+        self.lock().retain(|(other, _)| *other != number);
+    }
+
+    fn take_oldest(&self) -> Option<AbortHandle> {
+        self.lock().pop_front().map(|(_, handle)| handle)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<(u64, AbortHandle)>> {
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

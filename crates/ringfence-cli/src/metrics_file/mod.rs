@@ -117,6 +117,15 @@ fn replace(file: &Path, page: &str) -> io::Result<()> {
     let Some(name) = file.file_name() else {
         return Err(ErrorKind::IsADirectory.into());
     };
+    // A rename would remove a device or a link and put a file in its place.
+    match fs::symlink_metadata(file) {
+        Ok(found) if !found.is_file() => {
+            return Err(io::Error::other("only a regular file can be replaced"));
+        }
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
     let mut beside = std::ffi::OsString::from(".");
     beside.push(name);
     beside.push(format!(".{}", process::id()));
@@ -167,6 +176,22 @@ mod tests {
         replace(&file, "one\n").unwrap();
         assert_eq!(fs::read_to_string(&other).unwrap(), "precious");
         assert_eq!(fs::read_to_string(&file).unwrap(), "one\n");
+    }
+
+    #[test]
+    fn only_a_regular_file_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let (link, device) = (folder.path().join("link"), Path::new("/dev/null"));
+        std::os::unix::fs::symlink(device, &link).unwrap();
+        let socket = folder.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for file in [&link, &socket] {
+            let before = fs::symlink_metadata(file).unwrap().file_type();
+            let error = replace(file, "one\n").unwrap_err();
+            assert!(error.to_string().contains("regular file"), "{error}");
+            let after = fs::symlink_metadata(file).unwrap().file_type();
+            assert_eq!(before, after, "{}", file.display());
+        }
     }
 
     #[test]

@@ -165,6 +165,46 @@ fn bash_completes_the_names_of_locks() {
     );
 }
 
+/// Whoever takes a lock chooses its name. A person who presses TAB and Enter must not execute it.
+#[test]
+fn no_shell_executes_a_name_or_a_file_that_it_completes() {
+    let scene = Scene::embedded();
+    let hostile = "nightly$(touch${IFS}$DIR/owned)";
+    done(&scene, &["acquire", "--ttl", "10m", hostile]);
+    done(&scene, &["acquire", "--ttl", "10m", "night-shift"]);
+    scene.write("only-hostile$(touch owned)", "");
+    let proposed = completed(&scene, &["ringfence", "status", "night"]);
+    assert_eq!(
+        proposed.split_whitespace().collect::<Vec<_>>(),
+        ["night-shift"]
+    );
+    let file = completed(&scene, &["ringfence", "run", "x", "--", "cat", "only-ho"]);
+    assert_eq!(file.trim(), r"only-hostile\$\(touch\ owned\)");
+    assert!(done(&scene, &["ls"]).stdout().contains("nightly$(touch"));
+    for shell in ["bash --norc", "zsh -f", "fish --no-config"] {
+        let person = Person::at(&scene);
+        std::fs::create_dir_all(scene.path("home")).unwrap();
+        let load = match shell.split(' ').next() {
+            Some("bash") => ". $DIR/completions",
+            Some("zsh") => "autoload -U compinit; compinit -u -D; . $DIR/completions",
+            _ => "source $DIR/completions",
+        };
+        let name = shell.split(' ').next().unwrap();
+        scene.write("completions", done(&scene, &["completions", name]).stdout());
+        person.types("cd $DIR; export HOME=$DIR/home PATH=$DIR:$PATH\n");
+        person.sees("prompt> ");
+        person.types(&format!("{shell}\n{load}; echo load''ed42\n"));
+        person.sees("loaded42");
+        person.types("ringfence status night\t\n");
+        person.sees("night-shift");
+        person.types("ringfence run -n y -- echo seen only-ho\t\n");
+        person.sees("seen");
+        person.types("exit\n");
+        person.sees("prompt> ");
+        assert!(!scene.path("owned").exists(), "{shell} executed a name");
+    }
+}
+
 #[test]
 fn a_measurement_asks_first_and_shows_a_table() {
     let scene = Scene::embedded();

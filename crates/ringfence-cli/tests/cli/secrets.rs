@@ -177,6 +177,71 @@ fn unusable_files_are_refused() {
 }
 
 #[test]
+fn a_password_file_that_is_named_as_the_list_of_nodes_is_not_shown() {
+    let scene = Scene::embedded();
+    for text in ["s3cret\n", "redis://127.0.0.1:1\ns3cret\n"] {
+        let wrong = file(&scene, "password", text, 0o600);
+        let mut command = scene.ringfence(&["--nodes-file", &wrong, "status"]);
+        command.env_remove("RINGFENCE_NODES");
+        let done = Finished::of(command);
+        assert_eq!(done.code(), 64, "{}", done.stderr());
+        assert!(
+            done.stderr().contains("--password-file"),
+            "{}",
+            done.stderr()
+        );
+        assert_no_password(&done);
+    }
+}
+
+#[test]
+fn a_file_that_every_user_may_change_is_refused() {
+    let scene = Scene::embedded();
+    let nodes = file(&scene, "nodes", "redis://127.0.0.1:1", 0o666);
+    let config = file(&scene, "config", "nodes = \"redis://127.0.0.1:1\"", 0o666);
+    for args in [["--nodes-file", &nodes], ["--config", &config]] {
+        let mut command = scene.ringfence(&[&args[..], &["status", "x"]].concat());
+        command.env_remove("RINGFENCE_NODES");
+        let done = Finished::of(command);
+        assert_eq!(done.code(), 64, "{args:?}: {}", done.stderr());
+        assert!(done.stderr().contains("mode 0666"), "{}", done.stderr());
+    }
+}
+
+#[test]
+fn a_pipe_without_a_writer_hangs_nothing() {
+    let scene = Scene::embedded();
+    let pipe = scene.path("pipe");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
+    let pipe = pipe.to_str().unwrap();
+    let options = ["--nodes-file", "--password-file", "--config"];
+    let commands = options.map(|option| {
+        let mut command = scene.ringfence(&[option, pipe, "status", "x"]);
+        if option == "--nodes-file" {
+            command.env_remove("RINGFENCE_NODES");
+        }
+        std::thread::spawn(move || Finished::of(command))
+    });
+    for (command, option) in commands.into_iter().zip(options) {
+        let done = command.join().unwrap();
+        assert_eq!(done.code(), 64, "{option}: {}", done.stderr());
+        assert!(done.stderr().contains("this pipe"), "{}", done.stderr());
+    }
+}
+
+#[test]
+fn the_watchdog_has_no_password_in_its_environment() {
+    let server = locked();
+    let scene = Scene::on(&server.url_without_quarantine());
+    // The parent of the command.
+    let done = scene.run(&[], "cat /proc/$PPID/environ").finish();
+    assert_eq!(done.code(), 0, "{}", done.stderr());
+    assert!(done.stdout().contains("PATH="), "{}", done.stdout());
+    assert_no_password(&done);
+}
+
+#[test]
 fn the_nodes_may_come_from_a_pipe_and_the_command_gets_urls_without_passwords() {
     let server = locked();
     let scene = Scene::embedded();

@@ -31,6 +31,7 @@ use tokio::signal::unix::{self, SignalKind, signal};
 
 use super::family::Family;
 use super::shim::own_program;
+use crate::nodes;
 use crate::report::Report;
 use channel::{Channel, Order};
 
@@ -75,6 +76,8 @@ impl Watchdog {
         let child = Command::new(own_program()?)
             .arg0(NAME)
             .args(process::args(report, argv))
+            // It may contain a password, and the command gets its own (`shim.rs`).
+            .env_remove(nodes::NODES)
             .stdin(OwnedFd::from(theirs))
             .process_group(0)
             .spawn()?;

@@ -1,6 +1,6 @@
 //! Every guard of the dashboard, with the bytes that an attacker would send.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::sync::LazyLock;
 
 use serde_json::json;
@@ -26,6 +26,19 @@ fn start() -> (Scene, DashboardProcess) {
     assert!(scene.is_free());
     let dashboard = DashboardProcess::with_token(&scene, &["--allowed-host", "locks.example.com"]);
     (scene, dashboard)
+}
+
+#[test]
+fn silent_connections_do_not_keep_a_viewer_out() {
+    let (_scene, dashboard) = start();
+    let silent: Vec<_> = (0..200).map(|_| connect(dashboard.port)).collect();
+    assert_eq!(get(dashboard.port, "/healthz").status, 200);
+    // They would be closed after ten seconds: the viewer did not have to wait for that.
+    let open = silent.iter().filter(|socket| {
+        socket.set_nonblocking(true).expect("a socket");
+        matches!(socket.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+    });
+    assert!(open.count() > 100);
 }
 
 #[test]
