@@ -422,6 +422,7 @@ pub(super) mod tests {
                 ticket: None,
                 stays,
                 keep_ms: None,
+                delay_ms: 0,
             };
             Urgency::of(&call_of(1, Op::Release(release), Timestamp::ZERO).request)
         };

@@ -94,7 +94,7 @@ fn latest_majority(
             None => latest.push((word.elector, word.asked_at)),
         }
     }
-    latest.sort_unstable_by(|one, other| other.1.cmp(&one.1));
+    latest.sort_unstable_by_key(|known| std::cmp::Reverse(known.1));
     latest
         .get(majority.checked_sub(1)?)
         .map(|(_, asked_at)| *asked_at)
