@@ -41,36 +41,9 @@ impl Silence {
 #[track_caller]
 fn cell(lock: Lock, nodes: usize, silent: usize, silence: Silence, state: &str) {
     let case = format!("{lock:?}, {silent} of {nodes} {silence:?}");
-    let fleet = Fleet::start(nodes);
-    let scene = Scene::on(&fleet.urls());
-    wait_until("a new cluster", PATIENCE, || {
-        let done = scene.ringfence(&["init", "--quarantine", "20m"]).output();
-        done.expect("ringfence runs").status.success()
-    });
-    if lock != Lock::Free {
-        let taken = ["acquire", "--ttl", "10m", "--label", "vm:7899", "x"];
-        // A grant does not wait for all nodes, and this test wants all of them to have it.
-        wait_until("all nodes to have it", PATIENCE, || {
-            let has = |server: &Server| server.command(&["EXISTS", "x"]) == "1";
-            let token = Finished::of(scene.ringfence(&taken))
-                .stdout()
-                .trim()
-                .to_owned();
-            fleet.iter().all(has) || {
-                Finished::of(scene.ringfence(&["release", "x", "--token", &token]));
-                false
-            }
-        });
-    }
-    if lock == Lock::OnOne {
-        fleet.iter().skip(1).for_each(|server| {
-            server.command(&["DEL", "x"]);
-        });
-    }
-    fleet
-        .iter()
-        .skip(nodes - silent)
-        .for_each(|server| silence.on(server));
+    let (fleet, scene) = prepared(lock, nodes);
+    let last = fleet.iter().skip(nodes - silent);
+    last.for_each(|server| silence.on(server));
 
     let says = |args: &[&str]| Finished::of(scene.ringfence(args));
     let codes = match state {
@@ -114,6 +87,37 @@ fn cell(lock: Lock, nodes: usize, silent: usize, silence: Silence, state: &str) 
         true => watch.wait_for_output(state),
         false => assert_eq!(watch.finish().code(), 69, "{case}"),
     }
+}
+
+/// Servers of a new cluster that have the lock `x` as `lock` says.
+fn prepared(lock: Lock, nodes: usize) -> (Fleet, Scene) {
+    let fleet = Fleet::start(nodes);
+    let scene = Scene::on(&fleet.urls());
+    wait_until("a new cluster", PATIENCE, || {
+        let done = scene.ringfence(&["init", "--quarantine", "20m"]).output();
+        done.expect("ringfence runs").status.success()
+    });
+    if lock != Lock::Free {
+        let taken = ["acquire", "--ttl", "10m", "--label", "vm:7899", "x"];
+        // A grant does not wait for all nodes, and this test wants all of them to have it.
+        wait_until("all nodes to have it", PATIENCE, || {
+            let has = |server: &Server| server.command(&["EXISTS", "x"]) == "1";
+            let token = Finished::of(scene.ringfence(&taken))
+                .stdout()
+                .trim()
+                .to_owned();
+            fleet.iter().all(has) || {
+                Finished::of(scene.ringfence(&["release", "x", "--token", &token]));
+                false
+            }
+        });
+    }
+    if lock == Lock::OnOne {
+        fleet.iter().skip(1).for_each(|server| {
+            server.command(&["DEL", "x"]);
+        });
+    }
+    (fleet, scene)
 }
 
 #[test]

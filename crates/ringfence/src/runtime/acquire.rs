@@ -94,10 +94,7 @@ pub(crate) async fn acquire(
             Some(token) => token,
             None => entropy.token().map_err(AcquireRefusal::NoEntropy)?,
         };
-        if acquisition.needs_ticket() {
-            acquisition =
-                acquisition.with_ticket(runtime.room.new_ticket_id(), Arc::clone(&wanted.label));
-        }
+        acquisition = wanted.with_ticket(acquisition, runtime);
         // t0 is read here, before the first send of each attempt.
         let attempt = acquisition.begin(&mut runtime.sender.cluster(), clock.now(), fresh);
         if attempt.ticket().is_some() || queued.is_some() {
@@ -136,6 +133,14 @@ impl AcquireRequest {
     /// How long the nodes keep the lock. The holder may rely on the TTL only.
     pub(crate) fn lease(&self) -> Duration {
         self.terms.ttl.saturating_add(self.delay)
+    }
+
+    /// Gives the call a ticket, if it needs one now.
+    fn with_ticket(&self, acquisition: Acquisition, runtime: &ClientRuntime) -> Acquisition {
+        match acquisition.needs_ticket() {
+            true => acquisition.with_ticket(runtime.room.new_ticket_id(), Arc::clone(&self.label)),
+            false => acquisition,
+        }
     }
 
     /// Counts the caller among the callers of this client that want the same name.

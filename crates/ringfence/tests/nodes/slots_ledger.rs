@@ -107,7 +107,7 @@ fn parts(size: u32) -> Vec<Name> {
 
 fn request(ask: &Ask, ballot: Ballot, ticket: impl Fn((usize, bool)) -> Ticket) -> Request {
     let label: Arc<str> = format!("label of {}: with colons", ask.holder).into();
-    let ttl_ms = ask.ttl_ms;
+    let (ttl_ms, delay_ms) = (ask.ttl_ms, ask.delay_ms);
     let known = |number: usize| ticket((number, false));
     let mut names = parts(ask.size);
     let mut only = |slot: u32| names = vec![names[(slot % ask.size) as usize + 1].clone()];
@@ -137,7 +137,7 @@ fn request(ask: &Ask, ballot: Ballot, ticket: impl Fn((usize, bool)) -> Ticket) 
                 ticket: ticket.map(known),
                 stays: *stays,
                 keep_ms: None,
-                delay_ms: ask.delay_ms,
+                delay_ms,
             },
         }),
         What::Refresh(tickets) => Op::RefreshSlots(RefreshSlots {
@@ -145,31 +145,31 @@ fn request(ask: &Ask, ballot: Ballot, ticket: impl Fn((usize, bool)) -> Ticket) 
         }),
         What::Extend(slot) => {
             only(*slot);
-            Op::Extend(Extend {
+            let extend = Extend {
                 ballot,
                 ttl_ms,
-                delay_ms: ask.delay_ms,
-            })
+                delay_ms,
+            };
+            Op::Extend(extend)
         }
         What::Restore(slot) => {
             only(*slot);
-            Op::Restore(Restore {
-                ballot,
-                ttl_ms,
-                label,
-            })
+            Op::Restore(restore(ballot, ttl_ms, label))
         }
         What::Break(slot, below) => break_slot(*slot, ballot, *below, ttl_ms.is_multiple_of(2)),
         What::Inspect => Op::Inspect,
     };
-    let claims = names.into_iter().map(|name| Claim {
-        name,
-        mode: Mode::Exclusive,
-    });
-    Request {
-        claims: claims.collect(),
-        token: token(ask.holder),
-        op,
+    let mode = Mode::Exclusive;
+    let claims = names.into_iter().map(|name| Claim { name, mode });
+    let (claims, token) = (claims.collect(), token(ask.holder));
+    Request { claims, token, op }
+}
+
+fn restore(ballot: Ballot, ttl_ms: u64, label: Arc<str>) -> Restore {
+    Restore {
+        ballot,
+        ttl_ms,
+        label,
     }
 }
 

@@ -128,13 +128,15 @@ async fn rule_10_the_output_of_work_that_ends_after_the_deadline_can_be_had() {
 /// An output that is neither `Debug`, `Send`, `Sync` nor `'static` needs no more than a `?`.
 #[tokio::test]
 async fn the_error_of_hold_fits_every_error_type_whatever_the_work_returns() {
-    struct Output<'a>(std::rc::Rc<&'a str>);
+    struct Output<'a>(&'a str, std::rc::Rc<()>);
     async fn held(
         lock: &ringfence::Lock,
         text: &str,
     ) -> Result<usize, Box<dyn Error + Send + Sync>> {
-        let output = lock.hold(async |_| Output(std::rc::Rc::new(text))).await?;
-        Ok(output.0.len())
+        let output = lock
+            .hold(async |_| Output(text, std::rc::Rc::new(())))
+            .await?;
+        Ok(output.0.len() * std::rc::Rc::strong_count(&output.1))
     }
     let bench = Bench::new(1).await;
     let locks = bench.client().await;

@@ -89,10 +89,8 @@ impl Setting {
         let drift = Drift::new(0.0, Duration::ZERO).expect("no drift is a drift");
         let label: Arc<str> = Arc::from("");
         let name = Name::new("", "model").expect("a good name");
-        let claims: Arc<[Claim]> = Arc::from([Claim {
-            name,
-            mode: Mode::Exclusive,
-        }]);
+        let mode = Mode::Exclusive;
+        let claims: Arc<[Claim]> = Arc::from([Claim { name, mode }]);
         let tokens: [Token; CLIENTS] =
             std::array::from_fn(|n| Token::from_entropy([n as u8 + 1; TOKEN_ENTROPY_BYTES]));
         let grants = std::array::from_fn(|client| GrantId {

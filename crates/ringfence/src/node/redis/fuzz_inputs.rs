@@ -194,12 +194,7 @@ fn a_break(ballot: Ballot) -> Op {
 /// Every operation, with all its optional parts.
 fn operations() -> Vec<Op> {
     let (ballot, ttl_ms, label) = (Ballot::new(7), 1_000, Arc::<str>::from("me"));
-    let ticket = Ticket {
-        since_us: 1,
-        id: Arc::from("c.1"),
-        first: true,
-        label: "waiter".into(),
-    };
+    let ticket = a_ticket();
     let tickets: Arc<[Ticket]> = Arc::from([ticket.clone(), ticket.clone()]);
     let acquire = Acquire {
         ballot,
@@ -258,6 +253,15 @@ fn operations() -> Vec<Op> {
         Op::PlainExtend(PlainExtend { ttl_ms }),
         Op::PlainRelease,
     ]
+}
+
+fn a_ticket() -> Ticket {
+    Ticket {
+        since_us: 1,
+        id: Arc::from("c.1"),
+        first: true,
+        label: "waiter".into(),
+    }
 }
 
 fn list(breaks: bool) -> Op {

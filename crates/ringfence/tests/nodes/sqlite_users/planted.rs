@@ -45,7 +45,7 @@ fn journal_of(pages: &[u8]) -> Vec<u8> {
     journal.extend(numbers.iter().flat_map(|number| number.to_be_bytes()));
     journal.resize(512, 0);
     for (number, page) in (1u32..).zip(pages.chunks(PAGE)) {
-        let summed = (1..PAGE).rev().filter(|at| (PAGE - at) % 200 == 0);
+        let summed = (1..PAGE).rev().filter(|at| (PAGE - at).is_multiple_of(200));
         let sum: u32 = summed.map(|at| u32::from(page[at])).sum();
         journal.extend(number.to_be_bytes());
         journal.extend(page);

@@ -27,19 +27,7 @@ impl Bench {
             .zrange_withscores(beside("queue-leases"), 0, -1);
         let (value, until, text, text_until, leases, who, order, tickets): Raw =
             pipe.atomic().query(&mut self.connection).unwrap();
-        let mut readers: Vec<Seat> = leases
-            .into_iter()
-            .map(|(token, until_ms)| {
-                let (ballot, label) = who[&token].split_once(':').unwrap();
-                Seat {
-                    ballot: Ballot::new(ballot.parse().unwrap()),
-                    label: label.to_owned(),
-                    token,
-                    until_ms,
-                }
-            })
-            .collect();
-        readers.sort_by(|a, b| a.token.cmp(&b.token));
+        let readers = seats(leases, &who);
         let twice = |mark: &str, ticket: &str| order.contains(&format!("{mark}{ticket}"));
         let own = order
             .iter()
@@ -71,6 +59,22 @@ impl Bench {
             broken: self.stored_breaks(&beside("broken")),
         }
     }
+}
+
+/// The readers, in the order of their tokens.
+fn seats(leases: Vec<(String, u64)>, who: &BTreeMap<String, String>) -> Vec<Seat> {
+    let readers = leases.into_iter().map(|(token, until_ms)| {
+        let (ballot, label) = who[&token].split_once(':').unwrap();
+        Seat {
+            ballot: Ballot::new(ballot.parse().unwrap()),
+            label: label.to_owned(),
+            token,
+            until_ms,
+        }
+    });
+    let mut readers: Vec<Seat> = readers.collect();
+    readers.sort_by(|a, b| a.token.cmp(&b.token));
+    readers
 }
 
 impl Bench {
