@@ -50,6 +50,11 @@ _ringfence() {
     local typed=${joined[COMP_CWORD]}
     _clap_complete_ringfence "$1" "$typed" "$3"
     local before=${typed%"${typed##*:}"}
-    COMPREPLY=("${COMPREPLY[@]#"$before"}")
+    local -a proposed=("${COMPREPLY[@]#"$before"}")
+    # Bash inserts a proposal as it is, and a file may be called $(reboot).
+    COMPREPLY=()
+    for word in "${proposed[@]}"; do
+        [[ -z $word ]] || printf -v "COMPREPLY[${#COMPREPLY[@]}]" '%q' "$word"
+    done
 }
 complete -o nospace -o bashdefault -F _ringfence ringfence

@@ -43,7 +43,7 @@ pub(crate) struct BreakArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
     /// Break this slot of the semaphore NAME
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..256))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=255))]
     pub(crate) slot: Option<u32>,
     /// Break only the reader with this id, as `status` shows it
     #[arg(long, value_name = "ID", conflicts_with_all = ["slot", "raise_mark"])]

@@ -199,7 +199,7 @@ impl Builder {
 
     /// Checks everything and starts the nodes, without waiting for them.
     pub(super) fn prepare(self) -> Result<Locks, ConnectError> {
-        tokio_runtime::with_timer()?;
+        tokio_runtime::with_timer_for(&self.clock)?;
         let settings = self.settings()?;
         let observed = self.observed()?;
         let members = self.open_nodes()?;

@@ -6,13 +6,23 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+use crate::clock::Clock;
+
 use super::config_error::ConnectError;
 
-/// The tokio runtime of the caller.
+/// The tokio runtime of the caller, for a client with this clock.
 ///
 /// # Errors
-/// If there is none, or if it was built without a timer.
-pub(crate) fn with_timer() -> Result<Handle, ConnectError> {
+/// If there is none, or if it was built without the timer that the clock of the system needs.
+pub(crate) fn with_timer_for(clock: &Clock) -> Result<Handle, ConnectError> {
+    // With test doubles there is a clock that a test steps.
+    match matches!(clock, Clock::System) {
+        true => with_timer(),
+        false => Handle::try_current().map_err(|_| ConnectError::NoRuntime),
+    }
+}
+
+fn with_timer() -> Result<Handle, ConnectError> {
     let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
     match panics(|| drop(tokio::time::sleep(Duration::ZERO))) {
         true => Err(ConnectError::RuntimeWithout {

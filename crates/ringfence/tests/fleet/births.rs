@@ -14,6 +14,10 @@ const SHORT: Duration = Duration::from_secs(3);
 async fn a_new_cluster_fails_at_once_with_an_error_that_names_init_the_nodes_and_the_time() {
     let fleet = Fleet::start(3);
     let locks = connect(&fleet.urls()).await;
+    wait_until_async("all nodes to answer", PATIENCE, async || {
+        locks.nodes().await.iter().all(|node| node.facts.is_ok())
+    })
+    .await;
     let (took, outcome) = timed(locks.mutex("n").wait(SHORT).lock()).await;
     assert!(took < Duration::from_secs(2), "{took:?}");
     let error = outcome.unwrap_err();

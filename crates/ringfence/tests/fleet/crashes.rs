@@ -42,7 +42,7 @@ async fn with_three_of_five_killed_the_error_is_in_time_and_names_every_node() {
     let error = outcome.unwrap_err();
     assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
     assert!(error.is_retryable());
-    let votes = error.votes().unwrap().to_string();
+    let votes = format!("{:#}", error.votes().unwrap());
     let lines: Vec<String> = votes.lines().map(str::to_owned).collect();
     assert_eq!(lines.len(), 5, "{votes}");
     for (number, line) in lines.iter().enumerate() {

@@ -104,6 +104,6 @@ async fn work_inside_hold_is_stopped_when_the_lock_is_lost() {
     let outcome = tokio::time::timeout(PATIENCE, work).await;
     says(
         &outcome.expect("a loss in time").unwrap_err(),
-        ["the work was stopped", "gone"],
+        ["before the work was done", "gone"],
     );
 }
