@@ -39,6 +39,7 @@ pub(super) async fn take_lock(nodes: &str, name: Option<&str>, can: bool) -> Tri
         Ok(locks) => locks,
         Err(error) => return failed(&error.to_string(), None),
     };
+    settle(&locks).await;
     let began = Clock::System.now();
     let prefix = name.map_or_else(String::new, |name| format!("{name}."));
     let name = format!("{prefix}doctor-try.{}", std::process::id());
@@ -71,6 +72,18 @@ pub(super) async fn take_lock(nodes: &str, name: Option<&str>, can: bool) -> Tri
     };
     let _ = tokio::time::timeout(PATIENCE, locks.close()).await;
     trial
+}
+
+/// Waits until every node has joined, or had the time to: a client connects with a majority, and the
+/// others may still be at it.
+async fn settle(locks: &Locks) {
+    let until = Clock::System.now() + PATIENCE;
+    while Clock::System.now() < until {
+        if locks.nodes().await.iter().all(|node| node.facts.is_ok()) {
+            return;
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
 }
 
 fn described(error: &AcquireError) -> String {
