@@ -11,12 +11,14 @@ use crate::builder::ServerBuilder;
 use crate::certificates::Certificates;
 use crate::network::Network;
 use crate::server::{ADMIN, Server};
-use crate::wait::wait_until;
+use crate::wait::{Patience, wait_until};
 
 use view::{address_named_by, hasten, is_in_sync, role_of, view, votes_for};
 
 /// How long a group may take to agree, and a failover to finish, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
+/// How long a planned failover may take before it is begun again.
+const FAILOVER_WITHIN: Duration = Duration::from_secs(15);
 /// Periods of a Sentinel in milliseconds. Its own are made for networks and take several seconds
 /// per failover. A Sentinel that finds its own clock late trusts nothing for a while (TILT); on a
 /// busy machine that would happen all the time. Four publish periods must be longer than a failover:
@@ -284,7 +286,20 @@ impl SentinelGroup {
     /// another master, and that server serves as one.
     pub fn fail_over(&self) {
         let before = self.master().port();
-        // A Sentinel refuses while it still reconfigures replicas after the last failover.
+        self.begin_failover();
+        // On a busy machine a Sentinel may give a failover up, and does not begin it again by itself.
+        let mut patience = Patience::new(FAILOVER_WITHIN);
+        wait_until("the Sentinels to name another master", LIMIT, || {
+            if patience.is_over() && !self.is_new_master_named(before) {
+                self.begin_failover();
+                patience = Patience::new(FAILOVER_WITHIN);
+            }
+            self.has_new_master(before)
+        });
+    }
+
+    /// A Sentinel refuses while it still reconfigures replicas after the last failover.
+    fn begin_failover(&self) {
         wait_until("a Sentinel to begin a failover", LIMIT, || {
             let mut sentinels = self.sentinels.iter();
             sentinels.any(|sentinel| {
@@ -293,7 +308,15 @@ impl SentinelGroup {
                     .is_ok()
             })
         });
-        self.wait_for_new_master(before);
+    }
+
+    /// Whether any Sentinel names another master than the one at `port`.
+    fn is_new_master_named(&self, port: u16) -> bool {
+        let address = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::SERVICE];
+        self.sentinels.iter().any(|sentinel| {
+            let named = sentinel.try_command(&address);
+            named.is_ok_and(|named| !named.contains(&port.to_string()))
+        })
     }
 
     /// Waits until a majority of the Sentinels names another master than the one at `port`, and
