@@ -289,8 +289,9 @@ mutants! {
     /// If a boot is not certain, the locks in the embedded file keep their leases.
     MaybeBootFreesAll:
         edit(NODE_ROW, "advance",
-            "(true, true) => Boot::Other,",
-            "(true, went_back) if went_back || mutant!(MaybeBootFreesAll) => Boot::Other,");
+            "(true, false) => Boot::MaybeOther,",
+            "(true, false) if mutant!(MaybeBootFreesAll) => Boot::Other,
+             (true, false) => Boot::MaybeOther,");
 
     /// The embedded file is not used in another time namespace than the one it was made in.
     OtherTimeNamespaceUsed:
