@@ -57,8 +57,8 @@ pub(crate) fn lock_names(typed: &OsStr) -> Vec<CompletionCandidate> {
     safe.map(CompletionCandidate::new).collect()
 }
 
-/// Whether every shell takes `name` as it is. Others are not proposed: whoever takes a lock chooses its
-/// name, and the person at the keyboard executes the line.
+/// Whether every shell takes `name` as it is. Others are not proposed: any client chooses the names of
+/// its locks, and the person at the keyboard executes the line.
 fn is_plain_word(name: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || "_-.:/@%+=,".contains(c);
     name.chars().all(plain) && !name.starts_with(['-', '=', '%', '+'])

@@ -140,7 +140,7 @@ async fn confirm(what: &str, seen: &Inspection) -> Result<(), CliFailure> {
 }
 
 /// The person who runs the command, for the audit list: user and host. The user is the owner of this
-/// process. Anybody can set a variable, so what a variable says is only added.
+/// process. Any user can set a variable, so what it says is only added.
 fn operator() -> String {
     let uid = nix::unistd::getuid();
     let found = nix::unistd::User::from_uid(uid).ok().flatten();

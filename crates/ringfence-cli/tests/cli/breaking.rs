@@ -82,7 +82,7 @@ fn a_living_holder_learns_who_broke_its_lock_and_why() {
     assert_eq!(broken.code(), 0, "{}", broken.stderr());
     let lost = run.finish();
     assert_eq!(lost.code(), 79, "{}", lost.stderr());
-    // The real user comes first; a variable is only what somebody said.
+    // The real user comes first; what the variable says is only added.
     let real = real_user();
     for words in [&format!("broken by {real}@"), "(USER=olga)", reason] {
         assert!(lost.stderr().contains(words), "{}", lost.stderr());

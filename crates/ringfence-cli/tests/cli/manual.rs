@@ -165,7 +165,7 @@ fn bash_completes_the_names_of_locks() {
     );
 }
 
-/// Whoever takes a lock chooses its name. A person who presses TAB and Enter must not execute it.
+/// A client chooses the names of its locks. A person who presses TAB and Enter must not execute them.
 #[test]
 fn no_shell_executes_a_name_or_a_file_that_it_completes() {
     let scene = Scene::embedded();

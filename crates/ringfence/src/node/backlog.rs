@@ -1,7 +1,7 @@
 //! The calls that wait to be sent to a node. Those of holders go first: a release that waits behind
 //! thousands of acquires would expire unconfirmed, and these acquires wait for the lock that it
 //! releases; and a renewal that waits too long loses the lock. The undos of callers that have given
-//! up go last: nobody waits for them, and many callers may give up at once.
+//! up go last: no caller waits for them, and many callers may give up at once.
 //!
 //! Calls of one token keep their order: a release must not overtake the acquire or the extend that
 //! it ends. Only an undo of a caller that has given up may be overtaken: no call of its attempt

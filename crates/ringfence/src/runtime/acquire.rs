@@ -13,7 +13,7 @@ use crate::protocol::{
 use crate::time::Timestamp;
 
 use super::ClientRuntime;
-use super::contention::{ContentionEntry, Patience};
+use super::contention::{ContentionEntry, TurnLimits};
 use super::queued::Queued;
 use super::releasing::{Releasing, UndoOf};
 use super::sender::PendingRound;
@@ -150,8 +150,8 @@ impl AcquireRequest {
     }
 
     /// How long the caller waits for others of this client before it asks the nodes.
-    fn patience(&self, begun: Timestamp) -> Patience {
-        Patience {
+    fn patience(&self, begun: Timestamp) -> TurnLimits {
+        TurnLimits {
             gives_up_at: self.terms.wait.map(|wait| begun + wait),
             longest: self.terms.call_timeout,
         }

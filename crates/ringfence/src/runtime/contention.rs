@@ -85,7 +85,7 @@ pub(crate) struct ContentionEntry<'a> {
 
 /// How long a caller waits until it may ask the nodes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct TurnLimits {
     /// When the call's own wait ends.
     pub(crate) gives_up_at: Option<Timestamp>,
     /// After so long it asks in any case: the callers before it may wait for something that takes
@@ -156,7 +156,7 @@ impl LocalContention {
 impl ContentionEntry<'_> {
     /// Waits until the caller may ask the nodes. Returns false if its own wait ended before,
     /// although the nodes answer: then other callers of this client were in its way.
-    pub(crate) async fn may_ask(&mut self, runtime: &ClientRuntime, patience: Patience) -> bool {
+    pub(crate) async fn may_ask(&mut self, runtime: &ClientRuntime, patience: TurnLimits) -> bool {
         if self.asks {
             return true;
         }
@@ -349,7 +349,7 @@ mod tests {
         let (contention, claims) = (&runtime.contention, claims(["a"], Mode::Exclusive));
         let name = &claims[0].name;
         let second = Duration::from_secs(1);
-        let patience = |wait: Option<Duration>| Patience {
+        let patience = |wait: Option<Duration>| TurnLimits {
             gives_up_at: wait.map(|wait| time.now() + wait),
             longest: second,
         };

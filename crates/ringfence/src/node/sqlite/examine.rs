@@ -14,7 +14,7 @@ use crate::node::{Contents, FileExamination, FileMode, Trouble, TroubleKind};
 use super::SqliteError;
 use super::file::{MAGIC, PAGE_BYTES, PAGE_MIN_BYTES, beside, default_path, network};
 use super::schema::{APPLICATION_ID, FORMAT};
-use super::sharing::{Purpose, refuse_unfit};
+use super::sharing::{FileUse, refuse_unfit};
 
 /// The offsets of header fields of an SQLite database.
 const HEAD_BYTES: usize = 100;
@@ -109,7 +109,7 @@ fn contents(
 /// A lock file must be fit for use. The mode of another file does not matter.
 fn fit(path: &Path, contents: Contents) -> Result<Contents, Trouble> {
     let is_ours = matches!(contents, Contents::Fresh | Contents::Ours { .. });
-    match refuse_unfit(path, Purpose::Lock) {
+    match refuse_unfit(path, FileUse::Lock) {
         Ok(()) => Ok(contents),
         Err(SqliteError::Sharing { .. } | SqliteError::Denied { .. }) if !is_ours => Ok(contents),
         Err(error) => Err(trouble(&error.to_string())),

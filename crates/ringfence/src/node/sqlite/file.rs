@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::SqliteError;
 use super::denied;
-use super::sharing::{self, Purpose};
+use super::sharing::{self, FileUse};
 
 /// The smallest page that an SQLite database can have.
 pub(super) const PAGE_MIN_BYTES: u64 = 512;
@@ -86,7 +86,7 @@ impl LockFile {
         if !metadata.is_file() {
             return Err(SqliteError::NotAFile(path));
         }
-        sharing::refuse_unfit(&path, Purpose::Lock)?;
+        sharing::refuse_unfit(&path, FileUse::Lock)?;
         // SQLite takes a file without a whole page for an empty database and would overwrite it.
         if (1..PAGE_MIN_BYTES).contains(&metadata.len()) {
             return Err(SqliteError::NotADatabase(path));

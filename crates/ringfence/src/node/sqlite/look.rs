@@ -21,7 +21,7 @@ use super::SqliteError;
 use super::file::{LockFile, beside};
 use super::pending::Pending;
 use super::schema;
-use super::sharing::{self, Purpose};
+use super::sharing::{self, FileUse};
 use super::store::{BeginError, SqliteStore};
 use super::sync::Durability;
 use super::worker::WorkerMessage;
@@ -95,7 +95,7 @@ pub(super) fn found(file: &Path) -> Result<Option<Metadata>, SqliteError> {
     match fs::symlink_metadata(file) {
         Ok(found) if found.is_symlink() => Err(SqliteError::Link(file.to_owned())),
         Ok(found) if !found.is_file() => Err(SqliteError::NotAFile(file.to_owned())),
-        Ok(found) => sharing::refuse_unfit(file, Purpose::Look).map(|()| Some(found)),
+        Ok(found) => sharing::refuse_unfit(file, FileUse::Look).map(|()| Some(found)),
         Err(error) if error.kind() == io::ErrorKind::NotFound && may_be_made(file) => Ok(None),
         Err(error) => Err(SqliteError::file(file, error)),
     }

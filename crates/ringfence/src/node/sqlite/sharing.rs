@@ -15,7 +15,7 @@ use super::mount::is_mount_point;
 
 /// What a file is wanted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum FileUse {
     Lock,
     /// Nothing is written, so owner and mode do not matter.
     Look,
@@ -25,7 +25,7 @@ pub(super) enum Purpose {
 /// second hard link or be a mount point, and for a lock the owner and mode of each must be in the
 /// table of sharing. (SQLite itself follows no symbolic link. The system must prevent a hard link that is
 /// made after this check, as `fs.protected_hardlinks` does.)
-pub(super) fn refuse_unfit(path: &Path, purpose: Purpose) -> Result<(), SqliteError> {
+pub(super) fn refuse_unfit(path: &Path, purpose: FileUse) -> Result<(), SqliteError> {
     let failed = |source| SqliteError::file(path, source);
     let folder = fs::metadata(path.parent().unwrap_or(path)).map_err(failed)?;
     let mut of_lock_file = None;
@@ -48,9 +48,9 @@ pub(super) fn refuse_unfit(path: &Path, purpose: Purpose) -> Result<(), SqliteEr
             return Err(SqliteError::MountPoint(file));
         }
         let unfit = match (purpose, &of_lock_file) {
-            (Purpose::Look, _) => None,
-            (Purpose::Lock, None) => unfit(&found, &folder),
-            (Purpose::Lock, Some(lock_file)) => unlike(&found, lock_file),
+            (FileUse::Look, _) => None,
+            (FileUse::Lock, None) => unfit(&found, &folder),
+            (FileUse::Lock, Some(lock_file)) => unlike(&found, lock_file),
         };
         if let Some(why) = unfit {
             // A user who may not use the lock file at all is told so.
