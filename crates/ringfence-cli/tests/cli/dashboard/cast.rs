@@ -11,6 +11,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{LocalSet, spawn_local};
 
 const TTL: Duration = Duration::from_secs(10);
+/// Of the locks of which there are thousands: on a busy machine none may miss its renewal.
+const TTL_OF_MANY: Duration = Duration::from_secs(120);
 
 /// See the module. Everything is released when it is dropped.
 pub(super) struct Cast {
@@ -146,7 +148,7 @@ async fn hold_many(locks: &Locks, guards: &Guards, count: usize) {
                 let lock = locks
                     .mutex(&name)
                     .label(&format!("client {number}"))
-                    .ttl(TTL);
+                    .ttl(TTL_OF_MANY);
                 spawn_local(async move { (name, lock.lock().await.expect("free")) })
             })
             .collect();
