@@ -11,8 +11,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{LocalSet, spawn_local};
 
 const TTL: Duration = Duration::from_secs(10);
-/// Of the locks of which there are thousands: on a busy machine none may miss its renewal.
-const TTL_OF_MANY: Duration = Duration::from_secs(120);
+/// The longest that the cluster allows, for thousands of locks: on a busy machine none may miss its
+/// renewal.
+const TTL_OF_MANY: Duration = Duration::from_secs(30);
 
 /// See the module. Everything is released when it is dropped.
 pub(super) struct Cast {
