@@ -46,17 +46,31 @@ pub(crate) struct Entry {
 pub(crate) struct Contender {
     pub(crate) library: Library,
     program: PathBuf,
+    /// The number of its database: two builds may have two formats of records.
+    database: usize,
 }
 
 impl Contender {
     /// `library` as this program runs it.
     pub(crate) fn of_this_program(library: Library) -> Self {
-        Self::of_program(library, env::current_exe().expect("this program"))
+        let program = env::current_exe().expect("this program");
+        Self {
+            library,
+            program,
+            database: 0,
+        }
     }
 
-    /// `library` as another build of this program runs it.
-    pub(crate) fn of_program(library: Library, program: PathBuf) -> Self {
-        Self { library, program }
+    /// Builds of ringfence, each with a database of its own.
+    pub(crate) fn of_builds(programs: &[PathBuf]) -> Vec<Self> {
+        let builds = programs.iter().cloned().enumerate();
+        builds
+            .map(|(database, program)| Self {
+                library: Library::Ringfence,
+                program,
+                database,
+            })
+            .collect()
     }
 }
 
@@ -98,10 +112,11 @@ impl Arena {
             Library::Ringfence | Library::RingfencePlain => "?quarantine=off",
             _ => "",
         };
+        let database = contender.database;
         let urls = self
             .addrs
             .iter()
-            .map(|addr| format!("redis://{addr}{parameters}"));
+            .map(|addr| format!("redis://{addr}/{database}{parameters}"));
         let urls = urls.collect::<Vec<_>>().join(",");
         let mut rust = Command::new(&contender.program);
         rust.arg("serve");

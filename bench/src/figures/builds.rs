@@ -116,10 +116,7 @@ impl Builds {
 
     /// Runs `command` with both builds in turn.
     fn contest(&mut self, nodes: usize, command: &str) -> Option<[Entry; 2]> {
-        let contenders = self
-            .programs
-            .clone()
-            .map(|program| Contender::of_program(Library::Ringfence, program));
+        let contenders = Contender::of_builds(&self.programs);
         let contest = Arena::with_nodes(nodes).contest_of(&contenders, 1, self.rounds, command);
         self.sheet.notes.extend(contest.missing);
         contest.entries.try_into().ok()
