@@ -3,7 +3,7 @@
 //! a noisy machine affects all of them.
 //!
 //! ```text
-//! cargo run --release -p ringfence-bench -- --nodes 5
+//! cargo run --release --manifest-path bench/Cargo.toml -- --nodes 5
 //! ```
 
 mod arena;

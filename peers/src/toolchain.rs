@@ -152,6 +152,21 @@ impl Toolchain {
                         "pip",
                         "install",
                         "--disable-pip-version-check",
+                        "--require-hashes",
+                        "--requirement",
+                        "build.txt",
+                    ],
+                ),
+                // Without build isolation, which would fetch a build tool without a hash.
+                (
+                    "venv/bin/python",
+                    &[
+                        "-m",
+                        "pip",
+                        "install",
+                        "--disable-pip-version-check",
+                        "--no-build-isolation",
+                        "--require-hashes",
                         "--requirement",
                         "requirements.txt",
                     ],

@@ -21,7 +21,7 @@ pub(crate) async fn measure(rounds: usize, ms: u64) -> Sheet {
     let mut clients = Vec::new();
     for (_, url) in ways {
         let builder = Locks::builder().nodes(url);
-        builder.init(false).await.expect("init");
+        builder.init().await.expect("init");
         clients.push(Locks::connect(url).await.expect("a client"));
     }
     let mut p50: [Vec<f64>; 2] = Default::default();

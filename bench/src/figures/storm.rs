@@ -1,6 +1,7 @@
 //! A storm of calls that give up soon: many tasks of one process want the same name, and most of
 //! them stop waiting after a few milliseconds. Shows what the storm costs the name itself and
-//! everything else that the process does.
+//! everything else that the process does: another lock, and a name that is free. Beside it a task of
+//! the same process sends `PING` to a server: no lock can be faster than that on a busy machine.
 
 use std::env;
 use std::process::{Command, Stdio};
@@ -9,10 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use ringfence::clock::Clock;
+use ringfence::clock::{Clock, Timestamp};
 use ringfence::{AcquireError, Guard, Locks};
 use ringfence_testkit::Fleet;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::cost::{core_seconds, peak_resident_bytes};
 use crate::sheet::{Aim, Cell, Sheet};
@@ -22,8 +25,8 @@ const TASKS: u64 = 120;
 /// A caller waits for less than this.
 const LONGEST_WAIT: Duration = Duration::from_millis(20);
 const BYSTANDER_TTL: Duration = Duration::from_secs(3);
-/// How often the free name is locked.
-const FREE_EVERY: Duration = Duration::from_millis(10);
+/// How often the free name is locked, and how often a `PING` is sent.
+const EVERY: Duration = Duration::from_millis(10);
 
 /// The least share of the grants of the calm run.
 const GRANTS_LEAST: f64 = 0.5;
@@ -61,6 +64,7 @@ fn measure_on(nodes: usize, seconds: u64) -> Sheet {
         "grants per s",
         "given up per s",
         "free name, p99 ms",
+        "PING, p99 ms",
         "bystander lost",
         "MB",
         "cores",
@@ -74,7 +78,15 @@ fn measure_on(nodes: usize, seconds: u64) -> Sheet {
     ] {
         let storm = run(nodes, how, seconds);
         let number = |key: &str| storm[key].as_f64();
-        let keys = ["grants", "given_up", "free_p99_ms", "lost", "mb", "cores"];
+        let keys = [
+            "grants",
+            "given_up",
+            "free_p99_ms",
+            "ping_p99_ms",
+            "lost",
+            "mb",
+            "cores",
+        ];
         sheet.row(who, keys.map(|key| Cell::of(number(key))).into());
         let judged = |what: &str| format!("{who}, {what}");
         let share = number("grants").zip(calm).map(|(now, calm)| now / calm);
@@ -132,6 +144,8 @@ pub(crate) async fn client(how: GivesUp, seconds: u64, urls: &str) {
     }
     let (free_locks, free_counts) = (locks.clone(), Arc::clone(&counts));
     let free = tokio::spawn(async move { lock_free_name(&free_locks, &free_counts).await });
+    let (address, ping_counts) = (first_address(urls), Arc::clone(&counts));
+    let pings = tokio::spawn(async move { ping(&address, &ping_counts).await });
     let (begun, cost) = (Clock::System.now(), core_seconds(this));
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     let elapsed = Clock::System.now().since(begun).as_secs_f64();
@@ -140,13 +154,14 @@ pub(crate) async fn client(how: GivesUp, seconds: u64, urls: &str) {
     let cores = (core_seconds(this) - cost) / elapsed;
     let lost = u32::from(bystander.check().is_err());
     counts.over.store(true, Ordering::Relaxed);
-    let mut free = free.await.expect("no panic");
+    let (mut free, mut pings) = tokio::try_join!(free, pings).expect("no panic");
     println!(
         "{}",
         json!({
             "grants": grants,
             "given_up": given_up,
             "free_p99_ms": quantile(&mut free, 0.99).as_secs_f64() * 1e3,
+            "ping_p99_ms": quantile(&mut pings, 0.99).as_secs_f64() * 1e3,
             "lost": lost,
             "mb": peak_resident_bytes(this) / 1e6,
             "cores": cores,
@@ -192,19 +207,67 @@ async fn try_once(locks: &Locks, how: GivesUp, wait: Duration) -> Option<Guard> 
     }
 }
 
-/// Locks a name that nobody else wants, every few milliseconds. Returns how long each lock took. A
-/// lock that was due while an earlier one took long counts from when it was due.
+/// Locks a name that nobody else wants, every few milliseconds. Returns how long each lock took.
 async fn lock_free_name(locks: &Locks, counts: &Counts) -> Vec<Duration> {
-    let mut times = Vec::new();
-    let mut due = Clock::System.now();
+    let mut pace = Pace::new();
     while !counts.over.load(Ordering::Relaxed) {
         let locked = locks.mutex("free").lock().await;
-        times.push(Clock::System.now().since(due));
+        pace.note();
         if let Ok(guard) = locked {
             let _ = guard.release().await;
         }
-        due = due + FREE_EVERY;
-        tokio::time::sleep(due.since(Clock::System.now())).await;
+        pace.wait().await;
     }
-    times
+    pace.times
+}
+
+/// Sends `PING` at the same pace. Returns how long each answer took.
+async fn ping(address: &str, counts: &Counts) -> Vec<Duration> {
+    let mut server = TcpStream::connect(address).await.expect("a server");
+    server.set_nodelay(true).expect("a socket");
+    let mut pace = Pace::new();
+    while !counts.over.load(Ordering::Relaxed) {
+        server.write_all(b"PING\r\n").await.expect("a server");
+        let mut pong = [0; b"+PONG\r\n".len()];
+        server.read_exact(&mut pong).await.expect("an answer");
+        pace.note();
+        pace.wait().await;
+    }
+    pace.times
+}
+
+/// Something that is done every few milliseconds, and how long it took each time. On a busy machine the
+/// task is woken late; that does not count.
+struct Pace {
+    begun: Timestamp,
+    times: Vec<Duration>,
+}
+
+impl Pace {
+    fn new() -> Self {
+        Self {
+            begun: Clock::System.now(),
+            times: Vec::new(),
+        }
+    }
+
+    /// It is done.
+    fn note(&mut self) {
+        self.times.push(Clock::System.now().since(self.begun));
+    }
+
+    /// Waits until it is due again.
+    async fn wait(&mut self) {
+        let due = self.begun + EVERY;
+        tokio::time::sleep(due.since(Clock::System.now())).await;
+        self.begun = Clock::System.now();
+    }
+}
+
+/// The address of the first server of `urls`.
+fn first_address(urls: &str) -> String {
+    let url = urls.split(',').next().unwrap_or_default();
+    let address = url.trim_start_matches("redis://");
+    let end = address.find(['/', '?']).unwrap_or(address.len());
+    address[..end].to_owned()
 }

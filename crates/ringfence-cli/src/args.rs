@@ -1,13 +1,9 @@
 //! The arguments as the user typed them. `command/` decides what they mean.
 
-mod cluster;
-pub(crate) mod dashboard;
 mod job;
 mod lock;
-mod look;
-pub(crate) mod ls;
-pub(crate) mod token;
-pub(crate) mod watch;
+mod operator;
+mod serve;
 
 use std::path::PathBuf;
 
@@ -17,14 +13,15 @@ use clap_complete::engine::ArgValueCompleter;
 use crate::report::CliFailure;
 use crate::{completion, help};
 
-use dashboard::DashboardArgs;
-use ls::LsArgs;
-use watch::WatchArgs;
-
-pub(crate) use cluster::{ConfigArgs, DoctorArgs, InitArgs};
 pub(crate) use job::{DEFAULT_STOP_GRACE, ElectArgs, JobArgs, RunArgs};
-pub(crate) use lock::{AcquireArgs, DEFAULT_TTL, ExtendArgs, KindArgs, LockArgs, ReleaseArgs};
-pub(crate) use look::{BenchArgs, BreakArgs, StatusArgs};
+pub(crate) use lock::{
+    AcquireArgs, DEFAULT_TTL, ExtendArgs, KindArgs, LockArgs, ReleaseArgs, receipt,
+};
+pub(crate) use operator::{
+    BenchArgs, BreakArgs, ConfigArgs, DashboardArgs, DoctorArgs, InitArgs, LsArgs, StatusArgs,
+    WatchArgs,
+};
+pub(crate) use serve::ServeArgs;
 
 /// Run commands under a lock that one client holds at a time: on this machine, or
 /// across a fleet, on the Redis or Valkey servers that you already have.
@@ -87,6 +84,7 @@ pub(crate) enum CliCommand {
     Doctor(DoctorArgs),
     Config(ConfigArgs),
     Dashboard(DashboardArgs),
+    Serve(ServeArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }
@@ -111,7 +109,7 @@ impl LockCommand {
     pub(crate) fn job(&self) -> Option<&JobArgs> {
         match self {
             Self::Run(run) => Some(&run.job),
-            Self::Elect(elect) => Some(&elect.job),
+            Self::Elect(elect) if elect.http.is_none() => Some(&elect.job),
             _ => None,
         }
     }
@@ -126,10 +124,8 @@ impl LockCommand {
         match self {
             Self::Run(run) => run.job.check_grace(),
             Self::Elect(elect) => elect.job.check_grace(),
-            Self::Extend(extend) => token::receipt(&extend.name, extend.token.as_ref()).map(drop),
-            Self::Release(release) => {
-                token::receipt(&release.name, release.token.as_ref()).map(drop)
-            }
+            Self::Extend(extend) => receipt(&extend.name, extend.token.as_ref()).map(drop),
+            Self::Release(release) => receipt(&release.name, release.token.as_ref()).map(drop),
             _ => Ok(()),
         }
     }
@@ -157,18 +153,13 @@ pub(crate) struct ManArgs {
     pub(crate) dir: Option<PathBuf>,
 }
 
-/// The range of `--permits`.
-fn permits() -> clap::builder::RangedI64ValueParser<u32> {
-    clap::value_parser!(u32).range(1..=i64::from(ringfence::PERMITS_MAX))
-}
-
 /// Completes the names of locks.
 fn lock_names() -> ArgValueCompleter {
     ArgValueCompleter::new(completion::lock_names)
 }
 
 /// Refuses a bad name before anything is sent, with the error of the library.
-fn name(text: &str) -> Result<String, ringfence_core::name::NameError> {
+pub(crate) fn name(text: &str) -> Result<String, ringfence_core::name::NameError> {
     ringfence_core::name::Name::new("", text)?;
     Ok(text.to_owned())
 }

@@ -42,37 +42,30 @@ pub(crate) enum Exit {
 impl Exit {
     /// The number that the shell sees. Our own numbers follow `sysexits.h` and the shells.
     pub(crate) fn code(self) -> u8 {
-        match self {
-            Self::Success => 0,
-            Self::Code(code) | Self::Conflict(code) | Self::Lost(code) => code,
-            Self::Signal(signal) | Self::Interrupted(signal, _) => {
-                u8::try_from(128 + signal).unwrap_or(u8::MAX)
-            }
-            Self::Problem => 1,
-            Self::NoQuorum => 69,
-            Self::Usage => 64,
-            Self::Internal => 70,
-            Self::NotExecutable => 126,
-            Self::NotFound => 127,
-        }
+        self.parts().0
     }
-}
 
-impl Exit {
     /// A word for the reason, which JSON errors carry. It does not change between versions.
     pub(crate) fn kind(self) -> &'static str {
+        self.parts().1
+    }
+
+    fn parts(self) -> (u8, &'static str) {
         match self {
-            Self::Success => "success",
-            Self::Code(_) => "command",
-            Self::Signal(_) | Self::Interrupted(..) => "interrupted",
-            Self::Conflict(_) => "held",
-            Self::Lost(_) => "lost",
-            Self::Problem => "problem",
-            Self::NoQuorum => "no_quorum",
-            Self::Usage => "usage",
-            Self::NotExecutable => "not_executable",
-            Self::NotFound => "not_found",
-            Self::Internal => "internal",
+            Self::Success => (0, "success"),
+            Self::Code(code) => (code, "command"),
+            Self::Signal(signal) | Self::Interrupted(signal, _) => {
+                let code = u8::try_from(128 + signal).unwrap_or(u8::MAX);
+                (code, "interrupted")
+            }
+            Self::Conflict(code) => (code, "held"),
+            Self::Lost(code) => (code, "lost"),
+            Self::Problem => (1, "problem"),
+            Self::NoQuorum => (69, "no_quorum"),
+            Self::Usage => (64, "usage"),
+            Self::NotExecutable => (126, "not_executable"),
+            Self::NotFound => (127, "not_found"),
+            Self::Internal => (70, "internal"),
         }
     }
 }

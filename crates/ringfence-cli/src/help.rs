@@ -45,6 +45,20 @@ when it goes on. Only the resource itself can refuse it, by its fence.
 
 Exit codes: 75 not broken: it changed hands, or you said no; 69 no quorum";
 
+pub(crate) const SERVE: &str = "\
+A client holds a lock for as long as its request is open:
+  curl -N --unix-socket $XDG_RUNTIME_DIR/ringfence.sock http://localhost/v1/hold \\
+    --json '{\"name\": \"nightly\", \"ttl\": \"10s\", \"wait\": \"5s\"}'
+  {\"event\": \"held\", \"fence\": ..., \"remaining_ms\": ...}
+
+The client releases the lock by closing the connection, also by being killed. A
+client that is stopped keeps the lock; it has to look at its deadline before it
+goes on. If the service ends a stream, or is killed, the lock ends with its
+lease. GET /v1/openapi.json describes all requests.
+
+SIGTERM: takes no new locks, waits --stop-grace for the holders, and ends.
+SIGHUP: reads the config again. New requests use it.";
+
 pub(crate) const RUN: &str = "\
 The environment of the command has RINGFENCE_NAME, RINGFENCE_TOKEN,
 RINGFENCE_FENCE and RINGFENCE_NODES without passwords (RINGFENCE_NODES_FILE if
@@ -268,6 +282,7 @@ pub(crate) fn of_election(arg: Arg) -> Arg {
              end) or term"
         }
         "conflict_exit_code" => "Exit with this code if not elected within the wait",
+        "command" => return arg.required(false).required_unless_present("http"),
         _ => return arg,
     };
     arg.help(help)

@@ -1,8 +1,8 @@
 //! The lock that a command runs under, of any kind.
 
-use ringfence::{
-    Guard, Held, Leadership, Lost, ReadGuard, Receipt, ReleaseError, SemaphoreGuard, Vote,
-};
+use ringfence::receipt::Receipt;
+use ringfence::votes::Vote;
+use ringfence::{Held, Lost, ReleaseError};
 use ringfence_core::time::Timestamp;
 
 use crate::report::Report;
@@ -16,11 +16,12 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    fn new(held: impl Held, receipt: &Receipt) -> Self {
+    /// `slot`: if it is a permit of a semaphore.
+    pub(crate) fn new(held: impl Held, receipt: &Receipt, slot: Option<u32>) -> Self {
         Self {
             fence: receipt.fence(),
             token: receipt.expose(),
-            slot: None,
+            slot,
             held: Box::new(held),
         }
     }
@@ -84,36 +85,5 @@ impl Lease {
 
     pub(crate) async fn release(self) -> Result<(), ReleaseError> {
         self.held.release().await
-    }
-}
-
-impl From<Guard> for Lease {
-    fn from(guard: Guard) -> Self {
-        let receipt = guard.receipt();
-        Self::new(guard, &receipt)
-    }
-}
-
-impl From<Leadership> for Lease {
-    fn from(lead: Leadership) -> Self {
-        let receipt = lead.receipt();
-        Self::new(lead, &receipt)
-    }
-}
-
-impl From<ReadGuard> for Lease {
-    fn from(guard: ReadGuard) -> Self {
-        let receipt = guard.receipt();
-        Self::new(guard, &receipt)
-    }
-}
-
-impl From<SemaphoreGuard> for Lease {
-    fn from(guard: SemaphoreGuard) -> Self {
-        let (receipt, slot) = (guard.receipt(), guard.slot());
-        Self {
-            slot: Some(slot),
-            ..Self::new(guard, &receipt)
-        }
     }
 }

@@ -3,6 +3,9 @@
 //! `main` parses the arguments, `command` executes them with the library, `supervise` runs a
 //! command under a lock, and `exit` and `report` deliver the result.
 
+// `fuzz/` builds this file as a fuzzer of what the command line reads.
+#![cfg_attr(fuzzing, no_main, allow(dead_code))]
+
 mod args;
 mod command;
 mod completion;
@@ -10,16 +13,21 @@ mod config;
 mod dashboard;
 mod duration;
 mod exit;
+#[cfg(any(test, fuzzing))]
+mod fuzz_inputs;
 mod help;
+mod http;
 mod lease;
 mod manual;
 mod metrics_file;
 mod nodes;
-#[cfg(test)]
-mod outage_matrix;
 mod report;
+mod row;
 mod secret;
+mod serve;
 mod supervise;
+#[cfg(test)]
+mod tests;
 mod trace;
 
 use std::io::{self, Write};
@@ -32,6 +40,9 @@ use clap::error::ErrorKind;
 use crate::args::Cli;
 use crate::exit::Exit;
 use crate::report::{CliFailure, Report, printable};
+
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz_inputs::any(data));
 
 fn main() -> ExitCode {
     if let Some(exit) = supervise::run_if_internal() {

@@ -1,25 +1,59 @@
-//! The manual pages: one for ringfence, one for each command.
+//! `ringfence man`, and the manual pages: one for ringfence, one for each command.
 //!
 //! Synopsis and options come from the definition of the arguments. The other sections are the text
 //! that `-h` prints below the options, sorted by its headings.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::io::{self, Write as _};
 
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
+use serde_json::json;
 
-use crate::args::Cli;
+use crate::args::{Cli, ManArgs};
+use crate::exit::Exit;
+use crate::report::{CliFailure, Report, one_line, print};
 
 /// A page and the name of its file.
-pub(crate) struct ManualPage {
+struct ManualPage {
     /// `ringfence-run.1`
-    pub(crate) file: String,
-    pub(crate) text: String,
+    file: String,
+    text: String,
+}
+
+/// Prints a page, or writes all of them into a folder.
+pub(crate) fn man(args: &ManArgs, report: Report) -> Result<Exit, CliFailure> {
+    let pages = pages()?;
+    if let Some(folder) = &args.dir {
+        fs::create_dir_all(folder)?;
+        for page in &pages {
+            fs::write(folder.join(&page.file), &page.text)?;
+        }
+        let files: Vec<&str> = pages.iter().map(|page| page.file.as_str()).collect();
+        let text = format!(
+            "wrote {} pages to {}",
+            files.len(),
+            one_line(&folder.display().to_string())
+        );
+        report.result(&text, &json!({ "files": files }))?;
+        return Ok(Exit::Success);
+    }
+    let file = match &args.command {
+        Some(command) => format!("ringfence-{command}.1"),
+        None => "ringfence.1".to_owned(),
+    };
+    let page = pages.iter().find(|page: &&ManualPage| page.file == file);
+    let page = page.ok_or_else(|| {
+        let command = args.command.as_deref().unwrap_or_default();
+        CliFailure::usage(format!("there is no command `{}`", one_line(command)))
+    })?;
+    print(page.text.trim_end())?;
+    Ok(Exit::Success)
 }
 
 /// All pages; that of ringfence itself comes first.
-pub(crate) fn pages() -> io::Result<Vec<ManualPage>> {
+fn pages() -> io::Result<Vec<ManualPage>> {
     let mut cli = Cli::command().disable_help_subcommand(true);
     cli.build();
     let commands: Vec<&Command> = cli.get_subcommands().collect();

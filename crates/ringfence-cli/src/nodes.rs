@@ -224,10 +224,7 @@ fn listed(urls: String, origin: NodesOrigin) -> Result<Nodes, CliFailure> {
 /// comment.
 fn filed(file: &Path, origin: NodesOrigin) -> Result<Nodes, CliFailure> {
     let secret = Secret::read(file, "--nodes-file", Some(NODES_FILE))?;
-    let lines = secret.text().lines().map(str::trim);
-    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let urls: Vec<&str> = lines.map(|line| line.trim_matches(',').trim()).collect();
-    let urls = urls.join(",");
+    let urls = urls_in(secret.text());
     if urls.is_empty() {
         return Err(secret.refused("it names no node"));
     }
@@ -245,6 +242,14 @@ fn filed(file: &Path, origin: NodesOrigin) -> Result<Nodes, CliFailure> {
         file: secret.path_for_command()?,
         ..Nodes::of(urls, origin)
     })
+}
+
+/// The URLs in the text of a nodes file, separated by commas.
+pub(crate) fn urls_in(text: &str) -> String {
+    let lines = text.lines().map(str::trim);
+    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let urls: Vec<&str> = lines.map(|line| line.trim_matches(',').trim()).collect();
+    urls.join(",")
 }
 
 /// Whether a list contains a password. A list that cannot be parsed may contain one.

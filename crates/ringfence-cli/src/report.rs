@@ -1,16 +1,17 @@
-//! Output: results on stdout, errors and warnings on stderr, as text or as JSON.
+//! Output: results on stdout; errors, warnings and questions on stderr, as text or as JSON.
 //!
 //! Every text passes through here, so that no control character reaches a terminal.
 
+use std::error::Error;
 use std::ffi::OsStr;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use serde_json::{Value, json};
 
-use crate::exit::Exit;
+use crate::exit::{self, Exit};
 
 /// The format of the output.
 #[derive(Debug, Clone, Copy, Default)]
@@ -82,34 +83,26 @@ impl From<io::Error> for CliFailure {
 impl Report {
     /// Writes a result: `text` for people, `value` for programs.
     pub(crate) fn result(self, text: &str, value: &Value) -> Result<(), CliFailure> {
-        let line = if self.json {
-            json_line(value)
-        } else {
-            printable(text)
-        };
-        print(&line)
+        print(&self.formatted(text, value))
     }
 
     /// Writes a result as [`result`](Self::result) does, and fails if its reader has gone.
     pub(crate) fn hand_over(self, text: &str, value: &Value) -> Result<(), CliFailure> {
-        let line = if self.json {
-            json_line(value)
-        } else {
-            printable(text)
-        };
         let mut out = io::stdout().lock();
-        writeln!(out, "{line}").and_then(|()| out.flush())?;
+        writeln!(out, "{}", self.formatted(text, value)).and_then(|()| out.flush())?;
         Ok(())
     }
 
     /// Writes one line of a stream. `Break` if its reader has gone (`head -1`), which is no error.
     pub(crate) fn stream(self, text: &str, value: &Value) -> Result<ControlFlow<()>, CliFailure> {
-        let line = if self.json {
-            json_line(value)
-        } else {
-            printable(text)
-        };
-        write_stream(&format!("{line}\n"))
+        write_stream(&format!("{}\n", self.formatted(text, value)))
+    }
+
+    fn formatted(self, text: &str, value: &Value) -> String {
+        match self.json {
+            true => json_line(value),
+            false => printable(text),
+        }
     }
 
     /// Writes why ringfence failed. It exits afterwards.
@@ -168,6 +161,28 @@ impl Report {
         } else {
             write_stderr(&format!("ringfence: {}", printable(message)));
         }
+    }
+}
+
+/// Asks, and fails with `refused` unless the answer is yes. Fails with `unasked` without a terminal.
+pub(crate) async fn ask(question: &str, unasked: &str, refused: &str) -> Result<(), CliFailure> {
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Err(CliFailure::usage(unasked));
+    }
+    let lines = question
+        .split('\n')
+        .flat_map(|line| wrapped(&printable(line), 79));
+    let question = lines.collect::<Vec<_>>().join("\n") + " ";
+    let answer = tokio::task::spawn_blocking(move || {
+        let mut err = io::stderr().lock();
+        write!(err, "{question}").and_then(|()| err.flush())?;
+        let mut line = String::new();
+        io::stdin().read_line(&mut line).map(|_| line)
+    });
+    let answer = answer.await.map_err(io::Error::other)??;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(CliFailure::new(Exit::Conflict(exit::CONFLICT), refused)),
     }
 }
 
@@ -242,6 +257,14 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// A count in words: `1 node`, `2 nodes`.
+pub(crate) fn many(count: u64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    }
+}
+
 /// A name or label in one line that is not too long to read.
 pub(crate) fn shortened(text: &str) -> String {
     const MOST: usize = 48;
@@ -260,14 +283,20 @@ pub(crate) fn shortened_to(text: &str, most: usize) -> String {
     }
 }
 
-/// `text` with all control characters except newlines escaped, C1 controls included. Servers,
-/// labels and names contribute to it, and must not be able to move a cursor or change a window
-/// title.
+/// `text` with all control characters except newlines escaped, C1 and bidirectional ones included.
+/// Servers, labels and names contribute to it, and must not be able to move a cursor, change a window
+/// title or look like another text.
 pub(crate) fn printable(text: &str) -> String {
     text.split('\n')
         .map(one_line)
         .collect::<Vec<_>>()
         .join("\n")
+}
+
+/// The error and its causes in one line.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let causes = std::iter::successors(error.source(), |&cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// `said` without the address of the node, which stands before it.
@@ -294,12 +323,21 @@ fn json_line(value: &Value) -> String {
 fn escaped(text: &str, escape: impl Fn(char) -> String) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        match c.is_control() {
+        match c.is_control() || is_bidirectional(c) {
             true => shown += &escape(c),
             false => shown.push(c),
         }
     }
     shown
+}
+
+/// Whether `c` changes the order in which the characters around it are shown: a label could look like
+/// another one.
+fn is_bidirectional(c: char) -> bool {
+    let marks = ['\u{61c}', '\u{200e}', '\u{200f}'];
+    marks.contains(&c)
+        || ('\u{202a}'..='\u{202e}').contains(&c)
+        || ('\u{2066}'..='\u{2069}').contains(&c)
 }
 
 /// A closed stderr is not an error: the exit code still reports the result.
@@ -311,11 +349,11 @@ fn write_stderr(line: &str) {
 mod tests {
     use super::*;
 
-    const NASTY: &str = "a\u{1b}[2J\u{9b}31m\u{7f}\u{85}\r\nb";
+    const NASTY: &str = "a\u{1b}[2J\u{9b}31m\u{7f}\u{85}\u{202e}\u{2066}\u{200f}\r\nb";
 
     #[test]
     fn control_characters_are_escaped_and_newlines_only_in_one_line() {
-        let shown = "a\\u{1b}[2J\\u{9b}31m\\u{7f}\\u{85}\\r";
+        let shown = "a\\u{1b}[2J\\u{9b}31m\\u{7f}\\u{85}\\u{202e}\\u{2066}\\u{200f}\\r";
         assert_eq!(printable(NASTY), format!("{shown}\nb"));
         assert_eq!(one_line(NASTY), format!("{shown}\\nb"));
         assert_eq!(printable("ünï `x` \"y\""), "ünï `x` \"y\"");
@@ -325,6 +363,7 @@ mod tests {
     fn json_has_no_control_characters_and_can_be_parsed() {
         let line = json_line(&json!({ "text": NASTY }));
         assert!(!line.contains(char::is_control), "{line:?}");
+        assert!(!line.contains(is_bidirectional), "{line:?}");
         assert!(line.contains("\\u009b"), "{line}");
         let back: Value = serde_json::from_str(&line).expect("JSON");
         assert_eq!(back["text"], NASTY);

@@ -41,10 +41,8 @@ impl<S: Subscriber> Layer<S> for JsonEvents {
         let mut fields = Fields(Map::new());
         event.record(&mut fields);
         let metadata = event.metadata();
-        fields
-            .0
-            .insert("level".into(), metadata.level().as_str().into());
-        fields.0.insert("target".into(), metadata.target().into());
+        fields.set("level", metadata.level().as_str());
+        fields.set("target", metadata.target());
         write_json_line(&serde_json::json!({ "log": fields.0 }));
     }
 }
@@ -52,25 +50,30 @@ impl<S: Subscriber> Layer<S> for JsonEvents {
 /// The fields of an event.
 struct Fields(Map<String, Value>);
 
+impl Fields {
+    fn set(&mut self, name: &str, value: impl Into<Value>) {
+        self.0.insert(name.to_owned(), value.into());
+    }
+}
+
 impl Visit for Fields {
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.0.insert(field.name().to_owned(), value.into());
+        self.set(field.name(), value);
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.0.insert(field.name().to_owned(), value.into());
+        self.set(field.name(), value);
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.0.insert(field.name().to_owned(), value.into());
+        self.set(field.name(), value);
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.0.insert(field.name().to_owned(), value.into());
+        self.set(field.name(), value);
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        self.0
-            .insert(field.name().to_owned(), format!("{value:?}").into());
+        self.set(field.name(), format!("{value:?}"));
     }
 }

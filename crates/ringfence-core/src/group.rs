@@ -226,7 +226,13 @@ mod tests {
             );
         }
         for window in [Group::WINDOW_MAX + Duration::from_micros(1), most] {
-            let group = Group { window, ..group };
+            // Long enough for this window, so that only the window is wrong.
+            let quarantine = Group::QUARANTINE_MAX;
+            let group = Group {
+                window,
+                quarantine,
+                ..group
+            };
             assert!(group.check().is_err());
             // Does not overflow, although the check comes first.
             assert!(group.retention() > day || group.window < most);

@@ -15,12 +15,16 @@ pub mod ledger;
 pub mod message;
 pub mod node;
 pub mod protocol;
-pub mod splitmix;
 mod values;
 
 /// Lock names, checked once. Each kind of node decides under which keys it stores a name.
 pub mod name {
     pub use crate::values::{NAME_MAX_BYTES, NAMES_MAX, Name, NameError, hash_tag, side_key_tag};
+}
+
+/// Pseudo-random numbers from a seed.
+pub mod splitmix {
+    pub use crate::values::SplitMix64;
 }
 
 /// Points in time as plain values. No clock is read here.

@@ -395,6 +395,62 @@ impl fmt::Debug for Timestamp {
     }
 }
 
-mod reported;
+/// Names as nodes report them, which may be wrong or hostile.
+impl Name {
+    /// The name at `key`, as a node reports it: of a lock, or of a part of a semaphore or latch.
+    /// `None` if no client of ours uses such a key.
+    pub fn of_key(key: &str) -> Option<Self> {
+        if !key.starts_with(RESERVED) {
+            return Self::new("", key).ok();
+        }
+        let found = Self(Arc::from(key));
+        let given = Self::new("", found.given()).ok()?;
+        let same = match found.part_word()? {
+            SLOT => given.slot(found.slot_number()?),
+            "admission" => given.admission(),
+            "latch" => given.latch(),
+            _ => return None,
+        };
+        (same == found).then_some(found)
+    }
+
+    /// The number of the slot, if this is a slot of a semaphore.
+    pub fn slot_number(&self) -> Option<u32> {
+        match self.of_part()? {
+            (SLOT, slot) => slot.split_once(':')?.0.parse().ok(),
+            _ => None,
+        }
+    }
+}
+
+/// The pseudo-random number generator splitmix64, for delays and simulations: the same seed gives
+/// the same numbers. They are predictable, so never use them for secrets.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SplitMix64(u64);
+
+impl SplitMix64 {
+    /// The generator that starts from `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A duration between half of `span` and all of it. The lower bound keeps two clients that
+    /// collided from colliding again at once.
+    pub(crate) fn spread(&mut self, span: Duration) -> Duration {
+        let half = span / 2;
+        let nanos = u64::try_from(half.as_nanos()).unwrap_or(u64::MAX);
+        half + Duration::from_nanos(self.draw() % nanos.max(1))
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ use crate::certificates::Certificates;
 use crate::port;
 use crate::proxy::Proxy;
 use crate::server::{ADMIN, SOCKET, Server};
+use crate::sync::DiskSync;
 use crate::wait::wait_until;
 use crate::wall_clock::WallClock;
 
@@ -148,9 +149,14 @@ impl ServerBuilder {
         self
     }
 
-    /// A variable in its environment.
+    /// A variable in its environment. Several libraries to preload are all loaded.
     pub fn env(mut self, name: &str, value: &str) -> Self {
-        self.environment.push((name.to_owned(), value.to_owned()));
+        let preloaded = self.environment.iter_mut();
+        let mut preloaded = preloaded.filter(|(known, _)| known == name && name == "LD_PRELOAD");
+        match preloaded.next() {
+            Some((_, libraries)) => *libraries = format!("{libraries}:{value}"),
+            None => self.environment.push((name.to_owned(), value.to_owned())),
+        }
         self
     }
 
@@ -162,9 +168,18 @@ impl ServerBuilder {
     }
 
     /// Its own wall clock, which the test can set while the server runs.
-    pub fn wall_clock(mut self, clock: &WallClock) -> Self {
-        self.environment.extend(clock.environment());
-        self
+    pub fn wall_clock(self, clock: &WallClock) -> Self {
+        self.envs(&clock.environment())
+    }
+
+    /// Its own disk, whose syncs the test can let fail while the server runs.
+    pub fn disk_sync(self, sync: &DiskSync) -> Self {
+        self.envs(&sync.environment())
+    }
+
+    fn envs(self, variables: &[(String, String)]) -> Self {
+        let add = |server: Self, (name, value): &(String, String)| server.env(name, value);
+        variables.iter().fold(self, add)
     }
 
     /// Starts it and waits until it answers.

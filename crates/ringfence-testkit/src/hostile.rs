@@ -63,6 +63,12 @@ pub enum Attack {
         /// The new value.
         value: String,
     },
+    /// Lists names without end, in place of the locks that the server has, and says that each is held.
+    /// Relays all other replies.
+    EndlessList {
+        /// The length of each name.
+        name_bytes: usize,
+    },
     /// Relays every reply, and sends pushes between them.
     Pushes {
         /// The push.
@@ -212,6 +218,7 @@ impl fmt::Debug for Attack {
             Self::Garbage { bytes } => write!(f, "{bytes} bytes of garbage"),
             Self::Drip { every } => write!(f, "one byte every {every:?}"),
             Self::Field { name, value } => write!(f, "a {name} of {} bytes", value.len()),
+            Self::EndlessList { name_bytes } => write!(f, "names of {name_bytes} bytes"),
             Self::Pushes { push, per_second } => write!(f, "{per_second} {push:?} a second"),
         }
     }

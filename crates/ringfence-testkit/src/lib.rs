@@ -35,6 +35,7 @@ mod names;
 mod namespace;
 mod sentinel;
 mod server;
+mod sync;
 mod wait;
 mod wall_clock;
 
@@ -68,5 +69,6 @@ pub use proxy::{Fault, Proxy};
 pub use psql::Psql;
 pub use sentinel::{SentinelGroup, SentinelGroupBuilder};
 pub use server::Server;
+pub use sync::DiskSync;
 pub use wait::{wait_until, wait_until_async};
 pub use wall_clock::WallClock;

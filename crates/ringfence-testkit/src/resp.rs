@@ -33,6 +33,21 @@ pub(crate) fn words(command: &[u8]) -> Vec<String> {
     words
 }
 
+/// The values of a complete array; none of any other value.
+pub(crate) fn items(array: &[u8]) -> Vec<&[u8]> {
+    let mut items = Vec::new();
+    if !array.starts_with(b"*") {
+        return items;
+    }
+    let mut rest = &array[line_end(array).unwrap_or(array.len())..];
+    while let Some(end) = value_end(rest) {
+        let (item, behind) = rest.split_at(end);
+        items.push(item);
+        rest = behind;
+    }
+    items
+}
+
 /// The content of a complete text value. In RESP3 the server may put the format before it: `txt:`.
 pub(crate) fn text(value: &[u8]) -> &[u8] {
     let begin = line_end(value).unwrap_or(value.len());

@@ -35,7 +35,7 @@ fn schedule(second_starts: Duration, faults: Vec<Fault>) -> Plan {
         ttl: Duration::from_secs(4),
         wait: Some(Duration::ZERO),
         renew: false,
-        hold: Duration::from_secs(2),
+        hold: Duration::from_millis(3_500),
         updates: 0,
         ignores_loss: false,
         cancel: None,
@@ -60,7 +60,8 @@ fn schedule(second_starts: Duration, faults: Vec<Fault>) -> Plan {
         steps: vec![step(FIRST, Duration::from_millis(100)), step(SECOND, asks)],
         faults,
         sentinels: None,
-        healed: Duration::from_secs(4),
+        two_lines: false,
+        healed: Duration::from_secs(7),
     }
 }
 
@@ -69,15 +70,15 @@ fn at(ms: u64, what: FaultAction) -> Fault {
     Fault { at, what }
 }
 
-/// Cuts a client off from one node.
+/// Cuts a client off from one node, after it has heard the values of the group from all of them.
 fn cut(client: usize, node: usize) -> Fault {
     let trouble = FaultAction::Partition {
         clients: vec![client],
         nodes: vec![node],
         ways: Ways::Both,
-        lasts: Duration::from_secs(3),
+        lasts: Duration::from_secs(6),
     };
-    at(0, trouble)
+    at(20, trouble)
 }
 
 /// The calls that were granted. Panics if an invariant is broken.

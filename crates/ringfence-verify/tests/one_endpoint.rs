@@ -104,6 +104,7 @@ fn schedule(connections_last: Duration) -> Plan {
         clients: vec![client; 2],
         steps: vec![step(0, 1_200, 20), step(1, 2_500, 1)],
         faults: vec![at(0, attach), at(1_500, promote)],
+        two_lines: false,
         sentinels: None,
         healed: Duration::from_secs(4),
     }

@@ -14,7 +14,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let imported = locks.latch("imported:2026-11-15", 3);
 
     let waiter = imported.clone();
-    let waiting = tokio::spawn(async move { waiter.wait().await });
+    let waiting = tokio::spawn(async move { waiter.opened().await });
     for shard in ["eu", "us", "asia"] {
         // A shard that is imported twice, after a crash say, counts once.
         let arrival = imported.clone().party(shard).arrive().await?;

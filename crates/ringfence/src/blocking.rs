@@ -13,13 +13,8 @@
 //! # }
 //! ```
 
-mod election;
-mod held;
-mod latch;
+mod guard;
 mod lock;
-mod plain;
-mod rw_lock;
-mod semaphore;
 
 use std::fmt;
 use std::future::Future;
@@ -30,20 +25,15 @@ use std::time::Duration;
 use tokio::runtime::{Builder as RuntimeBuilder, Runtime};
 use tokio::task::coop::poll_proceed;
 
+use crate::client::kind::Kind;
 use crate::client::{
     self, Builder, ConnectError, InitError, Initialised, InspectError, Inspection, NameInspection,
     NodeStatus,
 };
 use crate::environment::OwnerProcess;
 
-use held::Blocking;
-
-pub use election::{Election, Leadership, Observer};
-pub use latch::Latch;
-pub use lock::{Guard, Lock};
-pub use plain::{PlainGuard, PlainLock};
-pub use rw_lock::{ReadGuard, RwLock};
-pub use semaphore::{Semaphore, SemaphoreGuard};
+pub use guard::{Guard, Leadership, Loss, PlainGuard, ReadGuard, SemaphoreGuard};
+pub use lock::{Election, Latch, Lock, Observer, PlainLock, RwLock, Semaphore};
 
 /// How long the last handle waits, when it is dropped, for releases that are still under way.
 const LINGER: Duration = Duration::from_millis(200);
@@ -78,18 +68,26 @@ impl Engine {
             None => unreachable!("the runtime is there until the engine is dropped"),
         }
     }
-}
 
-impl Engine {
     /// Runs `taking`, and wraps the guard that it returns.
     #[track_caller]
-    fn take<G: Blocking, E>(
+    fn take<K: Kind, E>(
         self: &Arc<Self>,
-        taking: impl Future<Output = Result<G::Twin, E>>,
-    ) -> Result<G, E> {
+        taking: impl Future<Output = Result<client::Guard<K>, E>>,
+    ) -> Result<Guard<K>, E> {
         let guard = self.run(taking)?;
-        Ok(G::new(guard, Arc::clone(self)))
+        let engine = Arc::clone(self);
+        Ok(Guard { guard, engine })
     }
+}
+
+/// Runs a call that needs no client, on the calling thread.
+#[track_caller]
+fn run_alone<T>(call: impl Future<Output = Result<T, InitError>>) -> Result<T, InitError> {
+    refuse_inside_a_task();
+    let runtime = RuntimeBuilder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| ConnectError::Thread(Arc::new(error)))?;
+    runtime.block_on(call)
 }
 
 /// The result of a call in a forked child, which has not the thread that the call would wait for. The
@@ -221,11 +219,18 @@ impl Locks {
     /// # Errors
     /// As [`crate::Builder::init`].
     #[track_caller]
-    pub fn init(builder: Builder, force: bool) -> Result<Initialised, InitError> {
-        refuse_inside_a_task();
-        let runtime = RuntimeBuilder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| ConnectError::Thread(Arc::new(error)))?;
-        runtime.block_on(builder.init(force))
+    pub fn init(builder: Builder) -> Result<Initialised, InitError> {
+        run_alone(builder.init())
+    }
+
+    /// Declares the cluster of `builder` new, whatever it holds. See
+    /// [`crate::Builder::init_by_force`].
+    ///
+    /// # Errors
+    /// As [`crate::Builder::init_by_force`].
+    #[track_caller]
+    pub fn init_by_force(builder: Builder) -> Result<Initialised, InitError> {
+        run_alone(builder.init_by_force())
     }
 
     /// Waits until a majority of the nodes answers and votes, for at most 15 s. See
@@ -268,7 +273,7 @@ impl Locks {
     /// Breaks a lock. Make it with [`breaking`](Self::breaking).
     ///
     /// # Errors
-    /// As [`crate::BreakRequest::run`].
+    /// As [`crate::admin::BreakRequest::run`].
     #[track_caller]
     pub fn break_lock(
         &self,

@@ -1,6 +1,7 @@
 //! The arguments of `run` and `elect`: a command and the lock that it runs under.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -51,7 +52,7 @@ pub(crate) struct RunArgs {
 /// again.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "ringfence elect [OPTIONS] NAME [--] COMMAND...",
+    override_usage = "ringfence elect [OPTIONS] NAME [--] COMMAND...\n       ringfence elect [OPTIONS] --http ADDR:PORT NAME",
     after_help = help::ELECT,
     mut_args(help::of_election)
 )]
@@ -61,6 +62,9 @@ pub(crate) struct ElectArgs {
     /// The name of this candidate, shown to people [default: host:pid]
     #[arg(long)]
     pub(crate) label: Option<String>,
+    /// Run no command: answer on this loopback address whether this candidate leads
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["command", "metrics_file"])]
+    pub(crate) http: Option<SocketAddr>,
 }
 
 /// A command and the lock that it runs under. The help texts are for `run`;

@@ -1,11 +1,14 @@
 //! The arguments of `acquire`, `extend` and `release`, and those of every command that takes a lock.
 
+use std::convert::Infallible;
+use std::env;
 use std::time::Duration;
 
 use clap::Args;
+use ringfence::receipt::{Receipt, ReceiptError};
 
-use super::token::TokenArgs;
-use super::{lock_names, name, permits};
+use super::{lock_names, name};
+use crate::report::{CliFailure, one_line};
 use crate::{duration, help};
 
 /// The TTL of a lock if none is given.
@@ -105,4 +108,48 @@ pub(crate) struct ReleaseArgs {
     /// not another lock]
     #[arg(long, value_parser = TokenArgs::read)]
     pub(crate) token: Option<TokenArgs>,
+}
+
+/// The range of `--permits`.
+fn permits() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(ringfence::Semaphore::PERMITS_MAX))
+}
+
+/// The environment variables that `run` sets for its command.
+const NAME: &str = "RINGFENCE_NAME";
+const TOKEN: &str = "RINGFENCE_TOKEN";
+
+/// A token as the user gave it. [`receipt`] reports a malformed token later: clap would print the
+/// whole value, and a token with a typing mistake is still a secret.
+#[derive(Debug, Clone)]
+pub(crate) struct TokenArgs(Result<Receipt, ReceiptError>);
+
+impl TokenArgs {
+    fn read(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(Receipt::parse(text)))
+    }
+}
+
+/// The token for the lock `name`: the `given` one, or the one in the environment. Inside `run x` the
+/// environment has the token of `x`, which is not that of another lock.
+pub(crate) fn receipt(name: &str, given: Option<&TokenArgs>) -> Result<Receipt, CliFailure> {
+    let malformed = |error: ReceiptError| {
+        CliFailure::usage(format!(
+            "the value of --token (or {TOKEN}): {error}, as `ringfence acquire` prints it"
+        ))
+    };
+    if let Some(given) = given {
+        return given.0.clone().map_err(malformed);
+    }
+    let missing = "--token is missing: give the token that `ringfence acquire` printed";
+    let Ok(token) = env::var(TOKEN) else {
+        return Err(CliFailure::usage(missing));
+    };
+    match env::var(NAME) {
+        Ok(other) if other != name => Err(CliFailure::usage(format!(
+            "{missing} ({TOKEN} is that of the lock `{}`)",
+            one_line(&other)
+        ))),
+        _ => Receipt::parse(&token).map_err(malformed),
+    }
 }

@@ -11,11 +11,11 @@ use ringfence::clock::Clock;
 use serde_json::{Value, json};
 use tokio::task::LocalSet;
 
-use super::{CommandContext, question};
+use super::CommandContext;
 use crate::args::{BenchArgs, DEFAULT_TTL};
 use crate::duration;
 use crate::exit::Exit;
-use crate::report::{CliFailure, wrapped};
+use crate::report::{CliFailure, ask, many, wrapped};
 
 /// How many tasks take locks at once, in each measurement.
 const TASKS: [usize; 2] = [1, 64];
@@ -38,20 +38,21 @@ pub(super) async fn bench(context: &CommandContext, args: BenchArgs) -> Result<E
     let most = args.requests / (REQUESTS_PER_LOCK * nodes) / TASKS.len() as u64;
     if !args.yes {
         let question = format!(
-            "This sends up to {} requests to {nodes} node{} in {}.\nOther users of these servers may \
+            "This sends up to {} requests to {} in {}.\nOther users of these servers may \
              notice it. It only uses names that begin with\n`ringfence-bench:`. Begin? [y/N]",
             args.requests,
-            if nodes == 1 { "" } else { "s" },
+            many(nodes, "node"),
             duration::show(args.duration),
         );
-        question::ask(&question, "nothing was measured").await?;
+        let unasked = "there is no terminal to ask at: use --yes to go on without a question";
+        ask(&question, unasked, "nothing was measured").await?;
     }
     let bar = progress(context, args.duration);
     // Two runs at once must not wait for each other.
     let run = format!("ringfence-bench:{}", std::process::id());
     let mut measured = Vec::new();
     for tasks in TASKS {
-        bar.set_message(format!("{tasks} task{}", if tasks == 1 { "" } else { "s" }));
+        bar.set_message(many(tasks as u64, "task"));
         let name = |task| format!("{run}:{tasks}:{task}");
         let names = (0..tasks).map(name).collect();
         measured.push(measure(&context.locks, names, each, most.max(1), &bar).await?);
@@ -176,19 +177,19 @@ fn text(measured: &[Measurement], nodes: u64) -> String {
             shown(99)
         );
     }
-    let (one, many) = (&measured[0], &measured[measured.len() - 1]);
+    let (one, all) = (&measured[0], &measured[measured.len() - 1]);
     let ttl = (one.percentile(99) * ROUNDS_PER_TTL).max(Duration::from_secs(1));
     let mut meaning = format!(
         "One task takes and releases {:.0} locks in a second, one after the other; {} tasks with a \
          name each take {:.0}. Half of the single locks took {} or less, one in 100 took longer \
-         than {}. A lock with its release is two requests to each of {nodes} node{}. A renewal takes \
+         than {}. A lock with its release is two requests to each of {}. A renewal takes \
          about as long as a lock: choose a TTL of {} or more.",
         one.rate(),
-        many.tasks,
-        many.rate(),
+        all.tasks,
+        all.rate(),
         millis(one.percentile(50)),
         millis(one.percentile(99)),
-        if nodes == 1 { "" } else { "s" },
+        many(nodes, "node"),
         duration::show_ceil(ttl),
     );
     if ttl > DEFAULT_TTL {

@@ -1,15 +1,13 @@
 //! `ringfence break`: an operator ends the hold of another client.
 
-use std::io::{self, IsTerminal};
-
-use ringfence::{BreakRequest, Inspection, LockState};
+use ringfence::admin::{BreakRequest, Inspection, LockState};
 use serde_json::json;
 
-use super::status::text;
-use super::{CommandContext, mark, question};
+use super::status::{lease, unknown, who};
+use super::{CommandContext, mark};
 use crate::args::BreakArgs;
 use crate::exit::Exit;
-use crate::report::{CliFailure, one_line};
+use crate::report::{CliFailure, ask, one_line};
 
 pub(super) async fn break_lock(
     context: &CommandContext,
@@ -112,31 +110,29 @@ fn no_slot(slot: u32) -> CliFailure {
 fn holder(seen: &Inspection) -> String {
     match seen.holders.as_slice() {
         [] if seen.is_held() => "held by another client".to_owned(),
-        [] if seen.state == LockState::Unknown => text::unknown(seen),
+        [] if seen.state == LockState::Unknown => unknown(seen),
         [] => "held by no majority".to_owned(),
         [one] => {
-            let lease = text::lease(one.remaining, seen.kept);
+            let lease = lease(one.remaining, seen.kept);
             let verb = if seen.kept { "kept after" } else { "held by" };
-            format!("{verb} {}, {lease}", text::who(one))
+            format!("{verb} {}, {lease}", who(one))
         }
-        [first, others @ ..] => format!("held by {} and {} more", text::who(first), others.len()),
+        [first, others @ ..] => format!("held by {} and {} more", who(first), others.len()),
     }
 }
 
 /// Asks the person at the terminal. Without one, `--yes` is needed.
 async fn confirm(what: &str, seen: &Inspection) -> Result<(), CliFailure> {
     let holder = holder(seen);
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(CliFailure::usage(format!(
-            "{what} is {}; use --yes to break it without a question",
-            one_line(&holder)
-        )));
-    }
+    let unasked = format!(
+        "{what} is {}; use --yes to break it without a question",
+        one_line(&holder)
+    );
     let question = format!(
         "{what} is {}.\nBreak it only if its holder is dead: it is not stopped. Break it? [y/N]",
         one_line(&holder)
     );
-    question::ask(&question, "nothing was broken").await
+    ask(&question, &unasked, "nothing was broken").await
 }
 
 /// The person who runs the command, for the audit list: user and host. The user is the owner of this

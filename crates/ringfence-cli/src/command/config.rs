@@ -7,7 +7,7 @@ use ringfence::url::{parse_nodes, without_passwords};
 use serde_json::{Value, json};
 
 use crate::args::{ConfigArgs, DEFAULT_STOP_GRACE, DEFAULT_TTL, Global};
-use crate::config::{Config, LockSettings, SYSTEM_FILE, user_file};
+use crate::config::{Config, FileSetting, LockSettings, SYSTEM_FILE, user_file};
 use crate::duration;
 use crate::exit::Exit;
 use crate::nodes::{self, NodesOrigin, has_password};
@@ -33,26 +33,15 @@ pub(super) fn config(
         ..report
     };
     let nodes = nodes::locate(given, config, quiet)?;
-    let mut rows = vec![SettingRow {
-        key: "nodes",
-        value: Some(shown_urls(nodes.urls())),
-        from: origin(nodes.origin()),
-    }];
+    let from = origin(nodes.origin());
+    let mut rows = vec![SettingRow::new("nodes", shown_urls(nodes.urls()), &from)];
     let [nodes_file, password_file] = nodes.files();
     let file = |path: &Path| path.display().to_string();
     if let Some(path) = nodes_file {
-        rows.push(SettingRow {
-            key: "nodes-file",
-            value: Some(file(path)),
-            from: origin(nodes.origin()),
-        });
+        rows.push(SettingRow::new("nodes-file", file(path), &from));
     }
     if let (Some(path), Some(from)) = (password_file, nodes.password_origin()) {
-        rows.push(SettingRow {
-            key: "password-file",
-            value: Some(file(path)),
-            from: origin(from),
-        });
+        rows.push(SettingRow::new("password-file", file(path), &origin(from)));
     }
     rows.extend(lock_rows(config, args.name.as_deref()));
     let read: Vec<String> = config.files.iter().map(|one| file(one.path())).collect();
@@ -70,6 +59,14 @@ pub(super) fn config(
 }
 
 impl SettingRow {
+    fn new(key: &'static str, value: String, from: &str) -> Self {
+        Self {
+            key,
+            value: Some(value),
+            from: from.to_owned(),
+        }
+    }
+
     fn json(&self) -> Value {
         json!({"key": self.key, "value": self.value, "from": self.from})
     }
@@ -77,49 +74,37 @@ impl SettingRow {
 
 /// The settings of locks.
 fn lock_rows(config: &Config, name: Option<&str>) -> Vec<SettingRow> {
-    let row =
-        |key, has: fn(&LockSettings) -> Option<Duration>, default: Option<String>| match config
-            .of_lock(name, has)
-        {
-            Some(set) => SettingRow {
-                key,
-                value: Some(duration::typed(set.value)),
-                from: in_file(set.file, set.pattern),
-            },
-            None => SettingRow {
-                key,
-                value: default,
-                from: "default".to_owned(),
-            },
-        };
-    let typed = |span| Some(duration::typed(span));
-    let said = |text: &str| Some(text.to_owned());
-    let mut rows = vec![
-        row("ttl", |of| of.ttl, typed(DEFAULT_TTL)),
-        row("wait", |of| of.wait, said("for ever")),
-        row(
-            "no-quorum-after",
-            |of| of.no_quorum_after,
-            said("the wait, at most 15s"),
-        ),
-        row("max-hold", |of| of.max_hold, None),
-        row("lock-delay", |of| of.lock_delay, None),
-        row("kill-grace", |of| of.kill_grace, said("a third of the TTL")),
-        row("stop-grace", |of| of.stop_grace, typed(DEFAULT_STOP_GRACE)),
-    ];
-    rows.push(match config.of_lock(name, |of| of.label.clone()) {
-        Some(set) => SettingRow {
-            key: "label",
-            value: Some(set.value),
-            from: in_file(set.file, set.pattern),
-        },
+    let row = |key, set: Option<FileSetting<'_, String>>, default: Option<&str>| match set {
+        Some(set) => SettingRow::new(key, set.value, &in_file(set.file, set.pattern)),
         None => SettingRow {
-            key: "label",
-            value: said("host:pid:command"),
+            key,
+            value: default.map(str::to_owned),
             from: "default".to_owned(),
         },
-    });
-    rows
+    };
+    let span = |has: fn(&LockSettings) -> Option<Duration>| {
+        config.of_lock(name, move |of| has(of).map(duration::typed))
+    };
+    let label = config.of_lock(name, |of| of.label.clone());
+    let [ttl, stop_grace] = [DEFAULT_TTL, DEFAULT_STOP_GRACE].map(duration::typed);
+    vec![
+        row("ttl", span(|of| of.ttl), Some(&ttl)),
+        row("wait", span(|of| of.wait), Some("for ever")),
+        row(
+            "no-quorum-after",
+            span(|of| of.no_quorum_after),
+            Some("the wait, at most 15s"),
+        ),
+        row("max-hold", span(|of| of.max_hold), None),
+        row("lock-delay", span(|of| of.lock_delay), None),
+        row(
+            "kill-grace",
+            span(|of| of.kill_grace),
+            Some("a third of the TTL"),
+        ),
+        row("stop-grace", span(|of| of.stop_grace), Some(&stop_grace)),
+        row("label", label, Some("host:pid:command")),
+    ]
 }
 
 /// The URLs without passwords, and whether there are any.

@@ -3,21 +3,21 @@
 use std::error::Error;
 use std::time::Duration;
 
+use ringfence::admin::{BreakError, InitError, InspectError, ListError};
 use ringfence::node::TroubleKind;
-use ringfence::{
-    AcquireError, BreakError, ConfigError, ConnectError, ExtendError, InitError, InspectError,
-    ListError, NodeVote, ReleaseError, ReleaseReceiptError, Vote, Votes,
-};
+use ringfence::receipt::ReleaseReceiptError;
+use ringfence::votes::{NodeVote, Vote, Votes};
+use ringfence::{AcquireError, ConfigError, ConnectError, ExtendError, ReleaseError};
 
 use crate::exit::{self, Exit};
-use crate::report::CliFailure;
+use crate::report::{CliFailure, with_causes};
 
 impl From<AcquireError> for CliFailure {
     fn from(error: AcquireError) -> Self {
         let exit = match &error {
-            AcquireError::Held { .. } => Exit::Conflict(exit::CONFLICT),
+            AcquireError::Held { .. } | AcquireError::Full { .. } => Exit::Conflict(exit::CONFLICT),
             AcquireError::Invalid(_) => Exit::Usage,
-            AcquireError::Cancelled { .. } | AcquireError::NoEntropy(_) => Exit::Internal,
+            AcquireError::Closed { .. } | AcquireError::NoEntropy(_) => Exit::Internal,
             // The nodes are down, slow, in quarantine or misconfigured: in each case no majority.
             _ => Exit::NoQuorum,
         };
@@ -29,26 +29,41 @@ impl From<AcquireError> for CliFailure {
     }
 }
 
-impl From<BreakError> for CliFailure {
-    fn from(error: BreakError) -> Self {
-        let exit = match &error {
-            BreakError::Free { .. } | BreakError::Invalid(_) => Exit::Usage,
-            BreakError::Changed { .. } => Exit::Conflict(exit::CONFLICT),
-            BreakError::NoQuorum { .. } => Exit::NoQuorum,
-            _ => Exit::Internal,
-        };
-        failure(exit, &error, error.votes())
-    }
+/// The errors that need no hint: which exit code each has.
+macro_rules! failures {
+    ($($error:ident { $($variant:pat => $exit:expr,)* })*) => {$(
+        impl From<$error> for CliFailure {
+            fn from(error: $error) -> Self {
+                let exit = match &error {
+                    $($variant => $exit,)*
+                };
+                failure(exit, &error, error.votes())
+            }
+        }
+    )*};
 }
 
-impl From<ConnectError> for CliFailure {
-    fn from(error: ConnectError) -> Self {
-        match &error {
-            // A TLS file that the URL names cannot be used: no node was asked.
-            ConnectError::Config(_) | ConnectError::Tls(_) => failure(Exit::Usage, &error, None),
-            ConnectError::Misconfigured { votes } => failure(Exit::NoQuorum, &error, Some(votes)),
-            _ => failure(Exit::NoQuorum, &error, None),
-        }
+failures! {
+    BreakError {
+        BreakError::Free { .. } | BreakError::Invalid(_) => Exit::Usage,
+        BreakError::Changed { .. } => Exit::Conflict(exit::CONFLICT),
+        BreakError::NoQuorum { .. } => Exit::NoQuorum,
+        _ => Exit::Internal,
+    }
+    ConnectError {
+        // A TLS file that the URL names cannot be used: no node was asked.
+        ConnectError::Config(_) | ConnectError::Tls(_) => Exit::Usage,
+        _ => Exit::NoQuorum,
+    }
+    InspectError {
+        InspectError::NoQuorum { .. } => Exit::NoQuorum,
+        InspectError::Invalid(_) => Exit::Usage,
+        _ => Exit::Internal,
+    }
+    ListError {
+        ListError::NoQuorum { .. } => Exit::NoQuorum,
+        ListError::Invalid(_) => Exit::Usage,
+        _ => Exit::Internal,
     }
 }
 
@@ -97,35 +112,13 @@ impl From<ReleaseReceiptError> for CliFailure {
     }
 }
 
-impl From<InspectError> for CliFailure {
-    fn from(error: InspectError) -> Self {
-        match &error {
-            InspectError::NoQuorum { votes, .. } => failure(Exit::NoQuorum, &error, Some(votes)),
-            InspectError::Invalid(_) => failure(Exit::Usage, &error, None),
-            _ => failure(Exit::Internal, &error, None),
-        }
-    }
-}
-
-impl From<ListError> for CliFailure {
-    fn from(error: ListError) -> Self {
-        match &error {
-            ListError::NoQuorum { votes } => failure(Exit::NoQuorum, &error, Some(votes)),
-            ListError::Invalid(_) => failure(Exit::Usage, &error, None),
-            _ => failure(Exit::Internal, &error, None),
-        }
-    }
-}
-
 /// The failure that `error` means. The library does not know our options, so the hints that name
 /// them are added here.
 fn failure(exit: Exit, error: &dyn Error, votes: Option<&Votes>) -> CliFailure {
-    let mut text = error.to_string();
     let Some(votes) = votes else {
-        let causes = std::iter::successors(error.source(), |&cause| cause.source());
-        let text = causes.fold(text, |text, cause| format!("{text}: {cause}"));
-        return CliFailure::new(exit, text);
+        return CliFailure::new(exit, with_causes(error));
     };
+    let mut text = error.to_string();
     if votes.iter().any(has_unusable_record) {
         text += "; once all clients are stopped, `ringfence init --force` writes new birth records";
     }

@@ -1,12 +1,14 @@
-//! A command under a lock: the common part of `run` and `elect`.
+//! `ringfence run` and `elect`: a command under a lock.
 
 use std::future::Future;
 use std::path::Path;
+use std::time::Duration;
 use std::{env, io};
 
-use super::{CommandContext, interruptible};
-use crate::args::JobArgs;
-use crate::exit::Exit;
+use super::take::{TakeRequest, election, lead, take};
+use super::{CommandContext, interruptible, leader, until_signal};
+use crate::args::{ElectArgs, JobArgs, RunArgs};
+use crate::exit::{self, Exit};
 use crate::lease::Lease;
 use crate::report::{CliFailure, one_line};
 use crate::supervise::{
@@ -19,8 +21,78 @@ const TOKEN: &str = "RINGFENCE_TOKEN";
 const FENCE: &str = "RINGFENCE_FENCE";
 const SLOT: &str = "RINGFENCE_SLOT";
 
+pub(super) async fn run(
+    context: &CommandContext,
+    args: RunArgs,
+    signals: &mut Signals,
+) -> Result<Exit, CliFailure> {
+    if args.kind.permits.is_none() {
+        warn_of_self_deadlock(context, &args.job.name);
+    }
+    let taken = taken(context, &args);
+    let mut running = Running::wait_for(taken, context, &args.job, args.on_lost, signals).await?;
+    let outcome = running.supervise(signals).await;
+    running.end(outcome, args.lost_exit_code).await
+}
+
+async fn taken(context: &CommandContext, args: &RunArgs) -> Result<Lease, CliFailure> {
+    let job = &args.job;
+    let label = args.label.clone().unwrap_or_else(|| label(job));
+    let request = TakeRequest {
+        names: std::slice::from_ref(&job.name),
+        terms: &job.terms,
+        kind: &args.kind,
+        lock_delay: job.lock_delay.unwrap_or_default(),
+        max_hold: job.max_hold,
+        label: Some(&label),
+        renew: true,
+    };
+    Ok(take(context, request).await?.into_lease())
+}
+
+pub(super) async fn elect(
+    context: &CommandContext,
+    args: ElectArgs,
+    signals: &mut Signals,
+) -> Result<Exit, CliFailure> {
+    let ElectArgs { job, label, http } = args;
+    let name = &job.name;
+    warn_of_self_deadlock(context, name);
+    let mut candidate = election(context, name, &job.terms)
+        .max_hold(job.max_hold)
+        .lock_delay(job.lock_delay.unwrap_or_default());
+    if let Some(label) = &label {
+        candidate = candidate.label(label);
+    }
+    if let Some(address) = http {
+        let answers = leader::answer_on(address, context, candidate, name, &job.terms);
+        return until_signal(signals, answers).await;
+    }
+    loop {
+        let campaign = async {
+            let leads = lead(context, &candidate, name, &job.terms).await?;
+            let receipt = leads.receipt();
+            Ok(Lease::new(leads, &receipt, None))
+        };
+        let mut running = Running::wait_for(campaign, context, &job, OnLost::Term, signals).await?;
+        let outcome = running.supervise(signals).await;
+        let campaigns_again = |outcome: &CommandOutcome| {
+            outcome.lost && outcome.ended.is_some() && !outcome.told_to_end
+        };
+        if !outcome.as_ref().is_ok_and(campaigns_again) {
+            return running.end(outcome, exit::LOST).await;
+        }
+        // Do not wait: the lock is released in the background on nodes that still have it.
+        drop(running);
+        // The nodes have answered before, so the addresses are right: wait until the outage ends.
+        if job.terms.no_quorum_after.is_none() {
+            candidate = candidate.no_quorum_after(Duration::MAX);
+        }
+    }
+}
+
 /// A command and the lock that it holds.
-pub(super) struct Running<'a> {
+struct Running<'a> {
     context: &'a CommandContext,
     lease: Lease,
     work: SupervisedCommand,
@@ -30,7 +102,7 @@ pub(super) struct Running<'a> {
 impl<'a> Running<'a> {
     /// Waits until `taken` has acquired the lock of `job`. `on_lost` decides what happens if the
     /// lock is lost later.
-    pub(super) async fn wait_for(
+    async fn wait_for(
         taken: impl Future<Output = Result<Lease, CliFailure>>,
         context: &'a CommandContext,
         job: &JobArgs,
@@ -67,13 +139,13 @@ impl<'a> Running<'a> {
     }
 
     /// Runs the command until it and all processes that must end with it have ended.
-    pub(super) async fn supervise(&mut self, signals: &mut Signals) -> io::Result<CommandOutcome> {
+    async fn supervise(&mut self, signals: &mut Signals) -> io::Result<CommandOutcome> {
         let report = self.context.report;
         supervise(&self.work, &self.lease, &mut self.watchdog, signals, report).await
     }
 
     /// Releases the lock. If it was lost, ringfence exits with `lost_exit_code`.
-    pub(super) async fn end(
+    async fn end(
         self,
         outcome: io::Result<CommandOutcome>,
         lost_exit_code: u8,
@@ -107,7 +179,7 @@ impl<'a> Running<'a> {
 
 /// The label of a holder that has none of its own: host, process number, and the name of the
 /// command. A label may have 128 bytes.
-pub(super) fn label(job: &JobArgs) -> String {
+fn label(job: &JobArgs) -> String {
     let host = rustix::system::uname()
         .nodename()
         .to_string_lossy()
@@ -161,7 +233,7 @@ fn exit_of(outcome: CommandOutcome) -> Exit {
 }
 
 /// Warns of a `run` inside a `run` of the same lock: it would wait for its own parent.
-pub(super) fn warn_of_self_deadlock(context: &CommandContext, name: &str) {
+fn warn_of_self_deadlock(context: &CommandContext, name: &str) {
     let inherited = |key: &str, value: &str| env::var_os(key).is_some_and(|given| given == *value);
     let nodes = context.nodes.env();
     let same_nodes = nodes.iter().all(|(key, value)| inherited(key, value));

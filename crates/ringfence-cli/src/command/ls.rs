@@ -1,28 +1,32 @@
 //! `ringfence ls`: the locks that are held or queued for, or those that operators broke. Changes
 //! nothing.
 
-mod json;
-mod pattern;
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 #[cfg(test)]
-use ringfence::{ListError, Locks};
-use ringfence::{ListStep, ListedLock, Listing, NodeSearch};
+use ringfence::Locks;
 #[cfg(test)]
-use serde_json::Value;
+use ringfence::admin::ListError;
+use ringfence::admin::{ListStep, ListedBreak, ListedLock, Listing, LockState, NodeSearch};
+use serde_json::{Value, json};
 
-use super::CommandContext;
-use crate::args::ls::LsArgs;
+use super::{CommandContext, json};
+use crate::args::LsArgs;
+use crate::config::fits;
 use crate::exit::Exit;
 use crate::report::{CliFailure, print, printable, reader_has_gone, write_stream};
+use crate::row::{LockRow, SeenName, millis};
 
 /// The shortest time between two lists of `--watch`.
 const BETWEEN_LISTS: Duration = Duration::from_secs(2);
+
+/// About how much memory the locks of a list may take. A hostile node could send more.
+const LIST_MAX_BYTES: usize = 64 << 20;
 
 /// Lists the locks once.
 pub(super) async fn ls(context: &CommandContext, args: LsArgs) -> Result<Exit, CliFailure> {
@@ -30,11 +34,8 @@ pub(super) async fn ls(context: &CommandContext, args: LsArgs) -> Result<Exit, C
         return broken(context, args.pattern.as_deref()).await;
     }
     let mut listing = listing(context, args.pattern);
-    let (_, has_quorum) = round(context, &mut listing, |list| list.text(columns())).await?;
-    Ok(match has_quorum {
-        true => Exit::Success,
-        false => Exit::NoQuorum,
-    })
+    let (_, exit) = round(context, &mut listing, |list| list.text(columns())).await?;
+    Ok(exit)
 }
 
 /// Lists the locks again and again.
@@ -65,28 +66,38 @@ fn listing(context: &CommandContext, pattern: Option<String>) -> Listing {
     let listing = context.locks.list();
     match pattern {
         None => listing,
-        Some(pattern) => listing.only(move |name| pattern::matches(&pattern, name)),
+        Some(pattern) => listing.only(move |name| fits(&pattern, name)),
     }
 }
 
 /// The locks of one round.
-pub(super) struct RoundList {
+#[derive(Default)]
+pub(crate) struct RoundList {
+    /// As many as [`LIST_MAX_BYTES`] allow.
     locks: BTreeMap<String, ListedLock>,
+    /// Every name that was listed.
+    names: BTreeSet<String>,
     unreadable: usize,
     nodes: Vec<NodeSearch>,
     /// Whether a majority of the nodes votes.
-    pub(super) has_quorum: bool,
+    has_quorum: bool,
     took: Duration,
+    /// Why locks are missing, if they are.
+    shortened: Option<String>,
+    /// Whether it is unknown of a lock that is not kept here whether it is held.
+    hides_unknown: bool,
 }
 
 impl RoundList {
     /// What a whole round found, and the lines of its JSON.
     #[cfg(test)]
-    pub(super) async fn collect(locks: &Locks) -> Result<(Self, Vec<Value>), ListError> {
+    pub(crate) async fn collect(locks: &Locks) -> Result<(Self, Vec<Value>), ListError> {
         let found = locks.list().collect().await?;
-        let mut lines: Vec<Value> = found.locks.iter().map(json::lock).collect();
+        let mut lines: Vec<Value> = found.locks.iter().map(json::listed).collect();
         let list = Self {
             has_quorum: found.has_quorum(),
+            shortened: shortened(&found.nodes),
+            names: found.locks.iter().map(|lock| lock.name.clone()).collect(),
             locks: found
                 .locks
                 .into_iter()
@@ -95,42 +106,91 @@ impl RoundList {
             unreadable: found.unreadable.len(),
             nodes: found.nodes,
             took: found.took,
+            hides_unknown: false,
         };
-        lines.push(json::end(&list));
+        lines.push(list.end());
         Ok((list, lines))
     }
 
-    pub(super) fn text(&self, columns: usize) -> String {
+    pub(crate) fn text(&self, columns: usize) -> String {
         table::text(self, columns)
+    }
+
+    /// What the list shows, as of now.
+    fn rows(&self) -> Vec<LockRow> {
+        let listed = self.locks.values();
+        listed
+            .flat_map(|listed| SeenName::listed(listed, 0).rows())
+            .collect()
+    }
+
+    /// The last line of a round.
+    fn end(&self) -> Value {
+        let failed = self.nodes.iter().filter_map(|node| {
+            let error = node.error.as_ref()?;
+            Some(json!({"node": node.node, "error": error.to_string()}))
+        });
+        json!({
+            "complete": true,
+            "quorum": self.has_quorum,
+            "locks": self.names.len(),
+            "shortened": self.shortened.is_some(),
+            "unreadable": self.unreadable,
+            "took_ms": millis(self.took),
+            "failed": failed.collect::<Vec<_>>(),
+            "not_listed": "plain locks and locks of other libraries",
+        })
+    }
+
+    /// 69 if a majority of the nodes does not vote, if locks are missing, or if it is unknown of a lock
+    /// in the list whether it is held: a script must not take that for *free*.
+    pub(crate) fn exit(&self) -> Exit {
+        let hides = self.hides_unknown || self.shortened.is_some();
+        match self.has_quorum && !hides && !self.rows().iter().any(is_unknown) {
+            true => Exit::Success,
+            false => Exit::NoQuorum,
+        }
     }
 }
 
 /// Searches one round. As JSON a line is written as soon as a lock is found, as text the whole list
-/// at the end. Returns also whether a majority of the nodes votes.
+/// at the end. Returns also how `ls` exits.
 async fn round(
     context: &CommandContext,
     listing: &mut Listing,
     text: impl Fn(&RoundList) -> String,
-) -> Result<(ControlFlow<()>, bool), CliFailure> {
+) -> Result<(ControlFlow<()>, Exit), CliFailure> {
     let report = context.report;
     let mut list = RoundList {
-        locks: BTreeMap::new(),
-        unreadable: 0,
-        nodes: Vec::new(),
         has_quorum: true,
-        took: Duration::ZERO,
+        ..RoundList::default()
     };
+    let mut bytes = 0;
     loop {
         let step: ListStep = listing.step().await?;
+        bytes += step.memory();
+        let is_shortened = step.is_shortened();
         let lost = std::mem::replace(&mut list.has_quorum, step.has_quorum()) && !list.has_quorum;
         if lost && report.json {
             report.warn(&table::no_majority(&step.nodes));
         }
         for lock in step.locks {
-            if report.json && report.stream("", &json::lock(&lock))?.is_break() {
-                return Ok((ControlFlow::Break(()), list.has_quorum));
+            if report.json && report.stream("", &json::listed(&lock))?.is_break() {
+                return Ok((ControlFlow::Break(()), list.exit()));
             }
-            list.locks.insert(lock.name.clone(), lock);
+            list.names.insert(lock.name.clone());
+            if bytes <= LIST_MAX_BYTES {
+                list.locks.insert(lock.name.clone(), lock);
+            } else {
+                let rows = SeenName::listed(&lock, 0).rows();
+                list.hides_unknown |= rows.iter().any(is_unknown);
+            }
+        }
+        if is_shortened {
+            list.shortened = shortened(&step.nodes);
+        } else if !report.json && bytes > LIST_MAX_BYTES {
+            let what = format!("the others take more than {} MiB", LIST_MAX_BYTES >> 20);
+            list.shortened = Some(ends_after(list.locks.len(), &what));
         }
         list.unreadable += step.unreadable.len();
         (list.nodes, list.took) = (step.nodes, step.round_age);
@@ -138,11 +198,29 @@ async fn round(
             break;
         }
     }
+    if let Some(why) = list.shortened.as_ref().filter(|_| report.json) {
+        report.warn(why);
+    }
     let went_on = match report.json {
-        true => report.stream("", &json::end(&list))?,
+        true => report.stream("", &list.end())?,
         false => write_stream(&format!("{}\n", printable_list(&text(&list))))?,
     };
-    Ok((went_on, list.has_quorum))
+    Ok((went_on, list.exit()))
+}
+
+fn is_unknown(row: &LockRow) -> bool {
+    row.state == LockState::Unknown
+}
+
+/// Why the list ends early, by the nodes that were not searched to their end.
+fn shortened(nodes: &[NodeSearch]) -> Option<String> {
+    let cut = |node: &NodeSearch| Some((&node.node, node.cut_after?)).map(|(n, c)| (n.clone(), c));
+    let (node, names) = nodes.iter().find_map(cut)?;
+    Some(ends_after(names, &format!("{node} has more")))
+}
+
+fn ends_after(names: usize, why: &str) -> String {
+    format!("the list ends after {names} names: {why}; a pattern lists fewer (`ls 'orders:*'`)")
 }
 
 /// Escapes control characters in `text`, but not the two sequences with which it begins if it is
@@ -177,13 +255,13 @@ fn redrawn(text: &str) -> String {
 async fn broken(context: &CommandContext, pattern: Option<&str>) -> Result<Exit, CliFailure> {
     let mut breaks = context.locks.list_breaks().await?;
     if let Some(pattern) = pattern {
-        breaks.retain(|one| pattern::matches(pattern, &one.name));
+        breaks.retain(|one| fits(pattern, &one.name));
     }
     let report = context.report;
     let nodes = context.locks.node_names().len();
     for one in &breaks {
         let text = table::broken(one, nodes);
-        if report.stream(&text, &json::broken(one))?.is_break() {
+        if report.stream(&text, &broken_json(one))?.is_break() {
             return Ok(Exit::Success);
         }
     }
@@ -207,4 +285,19 @@ fn size() -> Option<(usize, usize)> {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
     let (columns, rows) = (usize::from(size.ws_col), usize::from(size.ws_row));
     (columns > 0 && rows > 0).then_some((columns, rows))
+}
+
+fn broken_json(one: &ListedBreak) -> Value {
+    json!({
+        "name": one.name,
+        "slot": one.slot,
+        "ago_ms": millis(one.ago),
+        "by": one.note.by,
+        "reason": one.note.reason,
+        "label": one.note.label,
+        "id": one.note.id,
+        "fence": one.note.ballot.get(),
+        "new_fence": one.note.fence.get(),
+        "nodes": one.nodes,
+    })
 }

@@ -1,29 +1,22 @@
-//! The commands, one file each, and what they share: a connected client, and the reaction to
+//! The commands, and what they share: a connected client, and the reaction to
 //! signals.
 
-mod acquire;
 mod bench;
 mod break_lock;
 mod config;
 mod doctor;
-mod elect;
-mod extend;
-mod failover;
 mod failure;
 mod init;
 mod job;
-mod ls;
-mod man;
+pub(crate) mod json;
+mod leader;
+pub(crate) mod ls;
 mod mark;
-mod question;
-mod release;
-mod run;
-#[cfg(test)]
-pub(crate) mod shown;
-mod status;
-mod take;
+pub(crate) mod status;
+pub(crate) mod take;
+mod token;
 mod waiting;
-mod watch;
+pub(crate) mod watch;
 
 use std::cell::Cell;
 use std::future::Future;
@@ -37,14 +30,16 @@ use crate::completion;
 use crate::config::Config;
 use crate::dashboard;
 use crate::exit::Exit;
+use crate::manual;
 use crate::metrics_file::MetricsFile;
 use crate::nodes::{self, Nodes};
 use crate::report::{CliFailure, Report, print};
+use crate::serve;
 use crate::supervise::{Signals, Typed, Watchdog, is_ours_to_type_at};
 
 /// How long to wait for releases at the end if nodes do not answer. A lock that is not released by
 /// then ends with its TTL.
-const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Executes the command in the arguments.
 pub(crate) async fn run(cli: Cli, report: Report) -> Result<Exit, CliFailure> {
@@ -65,12 +60,13 @@ pub(crate) async fn run(cli: Cli, report: Report) -> Result<Exit, CliFailure> {
             let nodes = nodes::resolve(given, &config()?, report)?;
             dashboard::dashboard(args, nodes.urls(), report).await
         }
+        CliCommand::Serve(args) => serve::serve(args, given, report).await,
         CliCommand::Completions(args) => {
             let script = completion::script(args.shell)?;
             print(String::from_utf8_lossy(&script).trim())?;
             Ok(Exit::Success)
         }
-        CliCommand::Man(args) => man::man(&args, report),
+        CliCommand::Man(args) => manual::man(&args, report),
     }
 }
 
@@ -154,15 +150,11 @@ fn metrics_file(command: &LockCommand, report: Report) -> Result<Option<MetricsF
 impl CommandContext {
     async fn run(&self, command: LockCommand, signals: &mut Signals) -> Result<Exit, CliFailure> {
         match command {
-            LockCommand::Run(args) => run::run(self, *args, signals).await,
-            LockCommand::Elect(args) => elect::elect(self, *args, signals).await,
-            LockCommand::Acquire(args) => {
-                interruptible(signals, acquire::acquire(self, args)).await
-            }
-            LockCommand::Extend(args) => interruptible(signals, extend::extend(self, args)).await,
-            LockCommand::Release(args) => {
-                interruptible(signals, release::release(self, args)).await
-            }
+            LockCommand::Run(args) => job::run(self, *args, signals).await,
+            LockCommand::Elect(args) => job::elect(self, *args, signals).await,
+            LockCommand::Acquire(args) => interruptible(signals, token::acquire(self, args)).await,
+            LockCommand::Extend(args) => interruptible(signals, token::extend(self, args)).await,
+            LockCommand::Release(args) => interruptible(signals, token::release(self, args)).await,
             LockCommand::Break(args) => {
                 interruptible(signals, break_lock::break_lock(self, args)).await
             }
@@ -210,9 +202,4 @@ fn exit_of(signal: Signal) -> Exit {
         true => Exit::Interrupted(signal.as_raw(), Typed::ForUs),
         false => Exit::Signal(signal.as_raw()),
     }
-}
-
-/// Milliseconds for JSON.
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

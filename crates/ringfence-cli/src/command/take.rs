@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use ringfence::clock::Clock;
+use ringfence::receipt::Receipt;
 use ringfence::{
-    AcquireError, Election, Guard, Held, Leadership, ReadGuard, Receipt, SemaphoreGuard,
+    AcquireError, Election, Guard, Held, Leadership, Locks, ReadGuard, ReleaseError, SemaphoreGuard,
 };
 
 use super::CommandContext;
@@ -31,20 +32,21 @@ macro_rules! on {
     }};
 }
 
-/// What `run` and `acquire` take, and on which terms.
-pub(super) struct TakeRequest<'a> {
-    pub(super) name: &'a str,
-    pub(super) terms: &'a LockArgs,
-    pub(super) kind: &'a KindArgs,
-    pub(super) lock_delay: Duration,
+/// What `run`, `acquire` and `serve` take, and on which terms.
+pub(crate) struct TakeRequest<'a> {
+    /// The name, or several that are taken together.
+    pub(crate) names: &'a [String],
+    pub(crate) terms: &'a LockArgs,
+    pub(crate) kind: &'a KindArgs,
+    pub(crate) lock_delay: Duration,
     /// The longest time for which it may be held.
-    pub(super) max_hold: Option<Duration>,
-    pub(super) label: Option<&'a str>,
-    pub(super) renew: bool,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) label: Option<&'a str>,
+    pub(crate) renew: bool,
 }
 
 /// What was taken.
-pub(super) enum Taken {
+pub(crate) enum Taken {
     Exclusive(Guard),
     Shared(ReadGuard),
     Permit(SemaphoreGuard),
@@ -52,7 +54,7 @@ pub(super) enum Taken {
 
 /// Applies a request to a lock of any kind.
 macro_rules! requested {
-    ($request:ident, $lock:expr) => {{
+    ($request:expr, $lock:expr) => {{
         let terms = $request.terms;
         let mut lock = on!(terms, $lock)
             .renew($request.renew)
@@ -65,83 +67,96 @@ macro_rules! requested {
     }};
 }
 
-/// Takes what `request` asks for.
+/// Takes what `request` asks for, and shows what it waits for.
 pub(super) async fn take(
     context: &CommandContext,
     request: TakeRequest<'_>,
 ) -> Result<Taken, CliFailure> {
-    let (locks, name, kind) = (&context.locks, request.name, request.kind);
-    let at_once = request.terms.no_wait;
-    if let Some(permits) = kind.permits {
-        let semaphore = requested!(request, locks.semaphore(name, permits));
-        if at_once {
-            return Ok(Taken::Permit(semaphore.try_acquire().await?));
+    let wait = Wait {
+        context,
+        name: &request.names[0],
+        at_once: request.terms.no_wait,
+    };
+    let wanted = request.kind.permits.map_or(Wanted::Lock, Wanted::Permit);
+    wait.taken(wanted, request.take(&context.locks)).await
+}
+
+impl TakeRequest<'_> {
+    /// Takes it, or waits for it as the terms say.
+    pub(crate) async fn take(&self, locks: &Locks) -> Result<Taken, AcquireError> {
+        let (name, kind, at_once) = (&self.names[0], self.kind, self.terms.no_wait);
+        if let Some(permits) = kind.permits {
+            let semaphore = requested!(self, locks.semaphore(name, permits));
+            return Ok(Taken::Permit(match at_once {
+                true => semaphore.try_acquire().await?,
+                false => semaphore.acquire().await?,
+            }));
         }
-        let (wanted, acquired) = (Wanted::Permit(permits), semaphore.acquire());
-        let permit = patiently(context, name, wanted, acquired).await?;
-        return Ok(Taken::Permit(permit));
-    }
-    if kind.shared {
-        let lock = requested!(request, locks.rw_lock(name));
-        if at_once {
-            return Ok(Taken::Shared(lock.try_read().await?));
+        if kind.shared {
+            let lock = requested!(self, locks.rw_lock(name));
+            return Ok(Taken::Shared(match at_once {
+                true => lock.try_read().await?,
+                false => lock.read().await?,
+            }));
         }
-        let share = patiently(context, name, Wanted::Lock, lock.read()).await?;
-        return Ok(Taken::Shared(share));
+        let lock = requested!(self, locks.multi(self.names));
+        let lock = lock.hold_at_least(kind.hold_at_least.unwrap_or_default());
+        Ok(Taken::Exclusive(match at_once {
+            true => lock.try_lock().await?,
+            false => lock.lock().await?,
+        }))
     }
-    let lock = requested!(request, locks.mutex(name));
-    let lock = lock.hold_at_least(kind.hold_at_least.unwrap_or_default());
-    if at_once {
-        return Ok(Taken::Exclusive(lock.try_lock().await?));
-    }
-    let guard = patiently(context, name, Wanted::Lock, lock.lock()).await?;
-    Ok(Taken::Exclusive(guard))
+}
+
+/// Does the same with a guard of any kind.
+macro_rules! any {
+    ($taken:expr, $guard:ident => $done:expr) => {
+        match $taken {
+            Taken::Exclusive($guard) => $done,
+            Taken::Shared($guard) => $done,
+            Taken::Permit($guard) => $done,
+        }
+    };
 }
 
 impl Taken {
     /// The guard, whatever its kind.
-    pub(super) fn held(&self) -> &dyn Held {
-        match self {
-            Self::Exclusive(guard) => guard,
-            Self::Shared(guard) => guard,
-            Self::Permit(guard) => guard,
-        }
+    pub(crate) fn held(&self) -> &dyn Held {
+        any!(self, guard => guard)
     }
 
     /// What another process needs to extend or release it.
-    pub(super) fn receipt(&self) -> Receipt {
-        match self {
-            Self::Exclusive(guard) => guard.receipt(),
-            Self::Shared(guard) => guard.receipt(),
-            Self::Permit(guard) => guard.receipt(),
-        }
+    pub(crate) fn receipt(&self) -> Receipt {
+        any!(self, guard => guard.receipt())
+    }
+
+    /// The public part of its token.
+    pub(crate) fn token_id(&self) -> String {
+        any!(self, guard => guard.token().id().to_string())
     }
 
     /// The slot, if it is a permit of a semaphore.
-    pub(super) fn slot(&self) -> Option<u32> {
+    pub(crate) fn slot(&self) -> Option<u32> {
         match self {
             Self::Permit(guard) => Some(guard.slot()),
             Self::Exclusive(_) | Self::Shared(_) => None,
         }
     }
 
-    /// Leaves it behind: it is held after this process has ended.
-    pub(super) fn leave(self) {
-        match self {
-            Self::Exclusive(guard) => guard.leave(),
-            Self::Shared(guard) => guard.leave(),
-            Self::Permit(guard) => guard.leave(),
-        };
+    /// Releases it.
+    pub(crate) async fn release(self) -> Result<(), ReleaseError> {
+        any!(self, guard => guard.release().await)
     }
-}
 
-impl From<Taken> for Lease {
-    fn from(taken: Taken) -> Self {
-        match taken {
-            Taken::Exclusive(guard) => guard.into(),
-            Taken::Shared(guard) => guard.into(),
-            Taken::Permit(guard) => guard.into(),
-        }
+    /// Leaves it behind: it is held after this process has ended.
+    pub(crate) fn leave(self) {
+        any!(self, guard => drop(guard.leave()));
+    }
+
+    /// The lock for a command that runs under it.
+    pub(super) fn into_lease(self) -> Lease {
+        let (receipt, slot) = (self.receipt(), self.slot());
+        any!(self, guard => Lease::new(guard, &receipt, slot))
     }
 }
 
@@ -157,30 +172,47 @@ pub(super) async fn lead(
     name: &str,
     terms: &LockArgs,
 ) -> Result<Leadership, CliFailure> {
-    if terms.no_wait {
-        return Ok(election.try_campaign().await?);
-    }
-    patiently(context, name, Wanted::Lock, election.campaign()).await
+    let wait = Wait {
+        context,
+        name,
+        at_once: terms.no_wait,
+    };
+    let campaign = async {
+        match terms.no_wait {
+            true => election.try_campaign().await,
+            false => election.campaign().await,
+        }
+    };
+    wait.taken(Wanted::Lock, campaign).await
 }
 
-/// Waits for `taken`, and shows what stands in the way.
-async fn patiently<T>(
-    context: &CommandContext,
-    name: &str,
-    wanted: Wanted,
-    taken: impl Future<Output = Result<T, AcquireError>>,
-) -> Result<T, CliFailure> {
-    let began = Clock::System.now();
-    let taken = tokio::select! {
-        taken = taken => taken?,
-        never = waiting::show(context, name, wanted) => never,
-    };
-    let (name, waited) = (
-        one_line(name),
-        duration::show(Clock::System.now().since(began)),
-    );
-    context
-        .report
-        .tell(&format!("acquired `{name}` after {waited}"));
-    Ok(taken)
+/// How a lock is waited for.
+struct Wait<'a> {
+    context: &'a CommandContext,
+    name: &'a str,
+    /// Not at all.
+    at_once: bool,
+}
+
+impl Wait<'_> {
+    /// Waits for `taken`, and shows what stands in the way.
+    async fn taken<T>(
+        &self,
+        wanted: Wanted,
+        taken: impl Future<Output = Result<T, AcquireError>>,
+    ) -> Result<T, CliFailure> {
+        if self.at_once {
+            return Ok(taken.await?);
+        }
+        let began = Clock::System.now();
+        let taken = tokio::select! {
+            taken = taken => taken?,
+            never = waiting::show(self.context, self.name, wanted) => never,
+        };
+        let waited = duration::show(Clock::System.now().since(began));
+        let name = one_line(self.name);
+        let report = self.context.report;
+        report.tell(&format!("acquired `{name}` after {waited}"));
+        Ok(taken)
+    }
 }

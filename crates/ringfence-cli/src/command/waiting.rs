@@ -6,15 +6,15 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
+use ringfence::admin::{Inspection, LockState, NodeStatus, WaiterInspection};
 use ringfence::clock::Clock;
-use ringfence::{Inspection, LockState, NodeStatus, WaiterInspection};
 use ringfence_core::group::Group;
 use ringfence_core::time::Timestamp;
 
 use super::CommandContext;
-use super::status::text::{lease, unknown, who};
+use super::status::{lease, unknown, who};
 use crate::duration;
-use crate::report::{one_line, shortened, wrapped};
+use crate::report::{one_line, shortened, with_causes, wrapped};
 
 /// A wait that is shorter than this is not shown.
 const SILENT: Duration = Duration::from_secs(1);
@@ -150,7 +150,7 @@ async fn obstacle(context: &CommandContext, name: &str, wanted: Wanted) -> Obsta
             let seen = context.locks.semaphore(name, permits).inspect().await;
             let seen = match seen {
                 Ok(seen) => seen,
-                Err(error) => return Obstacle::new(format!(": {error}"), ""),
+                Err(error) => return Obstacle::new(format!(": {}", with_causes(&error)), ""),
             };
             let place = place(seen.waiting, &seen.queue);
             let taken = match (seen.state(), seen.unknown()) {
@@ -164,7 +164,7 @@ async fn obstacle(context: &CommandContext, name: &str, wanted: Wanted) -> Obsta
             Obstacle::new(format!(": {taken}{place}"), "")
         }
         Wanted::Lock => match context.locks.inspect(name).await {
-            Err(error) => Obstacle::new(format!(": {error}"), ""),
+            Err(error) => Obstacle::new(format!(": {}", with_causes(&error)), ""),
             Ok(seen) if seen.state == LockState::Unknown => {
                 Obstacle::new(format!(": {}", unknown(&seen)), "")
             }
@@ -231,10 +231,10 @@ fn quarantine(nodes: &[NodeStatus]) -> Option<(String, String, &'static str)> {
     // A cluster of which nodes are down is not new.
     Some(match &silent[..] {
         [] => (who, left, "; for a new cluster run `ringfence init`"),
-        [one] => (format!("{one} does not answer, {who}"), left, ""),
+        [one] => (format!("{one} has not answered, {who}"), left, ""),
         several => {
             let several = several.join(", ");
-            (format!("{several} do not answer, {who}"), left, "")
+            (format!("{several} have not answered, {who}"), left, "")
         }
     })
 }

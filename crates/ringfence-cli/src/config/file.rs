@@ -6,7 +6,7 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::pattern;
+use super::fits;
 use crate::duration;
 use crate::nodes::has_password;
 use crate::report::CliFailure;
@@ -43,6 +43,15 @@ impl ConfigFile {
     /// Reads the file. Unknown keys and bad values are refused, with their line.
     pub(crate) fn read(path: &Path) -> Result<Self, CliFailure> {
         let secret = Secret::read(path, "--config", Some(super::CONFIG))?;
+        let file = Self::of_text(path, secret.text())?;
+        if file.nodes.as_deref().is_some_and(has_password) {
+            secret.check_rights()?;
+        }
+        Ok(file)
+    }
+
+    /// The file at `path` with this `text`.
+    pub(crate) fn of_text(path: &Path, text: &str) -> Result<Self, CliFailure> {
         let mut file = Self {
             path: std::path::absolute(path)?,
             nodes: None,
@@ -51,15 +60,12 @@ impl ConfigFile {
             settings: LockSettings::default(),
             patterns: Vec::new(),
         };
-        file.parse(secret.text()).map_err(|mistake| {
-            let line = secret.text()[..mistake.at].matches('\n').count() + 1;
+        file.parse(text).map_err(|mistake| {
+            let line = text[..mistake.at].matches('\n').count() + 1;
             let file = path.display().to_string();
             let file = file.escape_debug();
             CliFailure::usage(format!("{file}, line {line}: {}", mistake.why))
         })?;
-        if file.nodes.as_deref().is_some_and(has_password) {
-            secret.check_rights()?;
-        }
         Ok(file)
     }
 
@@ -136,9 +142,8 @@ impl ConfigFile {
         &'c self,
         name: Option<&str>,
     ) -> impl Iterator<Item = (Option<&'c str>, &'c LockSettings)> {
-        let fits = move |entry: &&(String, LockSettings)| {
-            name.is_some_and(|name| pattern::fits(&entry.0, name))
-        };
+        let fits =
+            move |entry: &&(String, LockSettings)| name.is_some_and(|name| fits(&entry.0, name));
         let fitting = self.patterns.iter().filter(fits);
         let fitting = fitting.map(|(pattern, settings)| (Some(pattern.as_str()), settings));
         fitting.chain([(None, &self.settings)])

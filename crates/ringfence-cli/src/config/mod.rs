@@ -3,16 +3,16 @@
 //! A flag goes before the environment, the environment before a file, and the user's file before the
 //! system's. What the settings mean is up to `nodes.rs` and the commands.
 
-mod apply;
 mod file;
-mod pattern;
 
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub(crate) use file::{ConfigFile, LockSettings};
 
+use crate::args::{JobArgs, LockArgs, LockCommand};
 use crate::report::CliFailure;
 
 /// Names the only config file to read. Empty: none is read.
@@ -99,6 +99,68 @@ impl Config {
     }
 }
 
+/// Fills the arguments that the user left out.
+impl Config {
+    /// Gives `command` the settings of its lock. An argument that was typed stays.
+    pub(crate) fn apply(&self, command: &mut LockCommand) {
+        let (name, label) = match command {
+            LockCommand::Run(run) => {
+                self.fill_job(&mut run.job, run.kind.shared);
+                (&run.job.name, &mut run.label)
+            }
+            LockCommand::Elect(elect) => {
+                self.fill_job(&mut elect.job, false);
+                (&elect.job.name, &mut elect.label)
+            }
+            LockCommand::Acquire(acquire) => {
+                let name = &acquire.name;
+                self.fill_terms(name, &mut acquire.terms);
+                if !acquire.kind.shared {
+                    self.fill(name, &mut acquire.lock_delay, |of| of.lock_delay);
+                }
+                (name, &mut acquire.label)
+            }
+            _ => return,
+        };
+        if label.is_none() {
+            let set = self.of_lock(Some(name), |of| of.label.clone());
+            *label = set.map(|set| set.value);
+        }
+    }
+
+    fn fill_job(&self, job: &mut JobArgs, shared: bool) {
+        let name = &job.name;
+        self.fill_terms(name, &mut job.terms);
+        self.fill(name, &mut job.max_hold, |of| of.max_hold);
+        // A share has no lock delay.
+        if !shared {
+            self.fill(name, &mut job.lock_delay, |of| of.lock_delay);
+        }
+        self.fill(name, &mut job.kill_grace, |of| of.kill_grace);
+        self.fill(name, &mut job.stop_grace, |of| of.stop_grace);
+    }
+
+    /// Gives the terms of the lock `name` their settings.
+    pub(crate) fn fill_terms(&self, name: &str, terms: &mut LockArgs) {
+        self.fill(name, &mut terms.ttl, |of| of.ttl);
+        if !terms.no_wait {
+            self.fill(name, &mut terms.wait, |of| of.wait);
+        }
+        self.fill(name, &mut terms.no_quorum_after, |of| of.no_quorum_after);
+    }
+
+    fn fill(
+        &self,
+        name: &str,
+        argument: &mut Option<Duration>,
+        of: impl Fn(&LockSettings) -> Option<Duration>,
+    ) {
+        if argument.is_none() {
+            *argument = self.of_lock(Some(name), of).map(|set| set.value);
+        }
+    }
+}
+
 /// The config file of this user.
 pub(crate) fn user_file() -> Option<PathBuf> {
     let folder = path_in("XDG_CONFIG_HOME").filter(|path| path.is_absolute());
@@ -109,4 +171,71 @@ pub(crate) fn user_file() -> Option<PathBuf> {
 fn path_in(variable: &str) -> Option<PathBuf> {
     let value: Option<OsString> = env::var_os(variable);
     value.map(PathBuf::from)
+}
+
+/// Whether `pattern` fits the whole `name` of a lock: `*` is any text, `?` is one character, everything
+/// else is itself.
+pub(crate) fn fits(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), name.chars().collect());
+    let (mut at, mut seen) = (0, 0);
+    // Where the last `*` stands, and how much of the name it has taken so far.
+    let mut star: Option<(usize, usize)> = None;
+    while seen < name.len() {
+        match pattern.get(at) {
+            Some('*') => {
+                star = Some((at, seen));
+                at += 1;
+            }
+            Some(&c) if c == '?' || c == name[seen] => {
+                at += 1;
+                seen += 1;
+            }
+            _ => match &mut star {
+                None => return false,
+                Some((after, taken)) => {
+                    *taken += 1;
+                    (at, seen) = (*after + 1, *taken);
+                }
+            },
+        }
+    }
+    pattern[at..].iter().all(|&c| c == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fits;
+
+    #[test]
+    fn a_star_is_any_text_and_a_question_mark_one_character() {
+        for (pattern, name, expected) in [
+            ("*", "", true),
+            ("*", "anything", true),
+            ("backup-*", "backup-", true),
+            ("backup-*", "backup-db", true),
+            ("backup-*", "a-backup-db", false),
+            ("*:nightly", "eu:west:nightly", true),
+            ("*:nightly", "eu:nightly:x", false),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "a-b-b", false),
+            ("job-?", "job-é", true),
+            ("job-?", "job-10", false),
+            ("x", "x", true),
+            ("", "x", false),
+            ("[a]", "a", false),
+            ("", "", true),
+            ("*:4?", "orders:42", true),
+            ("*:4?", "orders:4", false),
+            ("x", "X", false),
+        ] {
+            assert_eq!(fits(pattern, name), expected, "{pattern:?} and {name:?}");
+        }
+    }
+
+    #[test]
+    fn many_stars_do_not_take_exponential_time() {
+        let name = "a".repeat(2000);
+        assert!(!fits(&format!("{}b", "*a".repeat(500)), &name));
+    }
 }

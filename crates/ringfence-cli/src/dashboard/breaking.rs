@@ -6,11 +6,12 @@ use std::time::Duration;
 use axum::body::{Body, to_bytes};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
-use ringfence::{BreakError, Locks};
+use ringfence::Locks;
+use ringfence::admin::BreakError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::report::{Report, one_line};
+use crate::report::{Report, one_line, with_causes};
 
 /// The longest body: the longest name twice, each byte escaped, and a reason.
 const BODY_MAX_BYTES: usize = 16 * 1024;
@@ -81,7 +82,8 @@ impl BreakOrder {
     ) -> Result<Value, BreakProblem> {
         // The client that collects may only look.
         let locks = Locks::builder().nodes(nodes).connect().await;
-        let locks = locks.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
+        let locks =
+            locks.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, with_causes(&error)))?;
         let mut hold = locks
             .break_lock(&self.name)
             .by(by)
@@ -95,7 +97,7 @@ impl BreakOrder {
         let broken = hold.run().await;
         let outcome = match &broken {
             Ok(broken) => format!("its fence is {} now", broken.fence),
-            Err(error) => format!("failed: {error}"),
+            Err(error) => format!("failed: {}", with_causes(error)),
         };
         report.warn(&format!(
             "break of `{}` for {by}, reason \"{}\": {}",
@@ -105,7 +107,7 @@ impl BreakOrder {
         ));
         match broken {
             Ok(broken) => Ok(json!({"fence": broken.fence, "holders": broken.holders})),
-            Err(error) => Err((status(&error), error.to_string())),
+            Err(error) => Err((status(&error), with_causes(&error))),
         }
     }
 }

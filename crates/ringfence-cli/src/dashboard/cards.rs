@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use ringfence::node::{Examination, Found, ServiceExamination};
-use ringfence::{Discount, NodeStatus, Vote};
+use ringfence::admin::{Examination, Found, NodeStatus, ServiceExamination};
+use ringfence::votes::Vote;
 use serde::Serialize;
 
 use crate::report::said_after;
+use crate::row::millis;
 
 /// How a node takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -118,12 +119,13 @@ pub(super) fn cards(nodes: &[NodeStatus], parts: &[ExaminedParts], at_ms: u64) -
         let part = parts.get(index).unwrap_or(&none);
         let facts = node.facts.as_ref().ok();
         let (state, says) = state(node);
+        let memory = part.memory.filter(|_| facts.is_some());
         NodeCard {
             node: node.node.clone(),
             state,
             says,
-            quarantine_until_ms: match node.discount {
-                Some(Discount::Quarantined { left }) => Some(at_ms + millis(left)),
+            quarantine_until_ms: match &node.discount {
+                Some(Vote::Quarantined { left }) => Some(at_ms + millis(*left)),
                 _ => None,
             },
             round_trip_us: facts.map(|facts| micros(facts.received.since(facts.sent))),
@@ -131,14 +133,8 @@ pub(super) fn cards(nodes: &[NodeStatus], parts: &[ExaminedParts], at_ms: u64) -
             clock_jumps: node.clock_jumps,
             version: facts.map(|facts| facts.version.clone()),
             tier: facts.map(|facts| facts.tier.to_string()),
-            memory_bytes: part
-                .memory
-                .map(|(used, _)| used)
-                .filter(|_| facts.is_some()),
-            memory_max_bytes: part
-                .memory
-                .map(|(_, most)| most)
-                .filter(|_| facts.is_some()),
+            memory_bytes: memory.map(|(used, _)| used),
+            memory_max_bytes: memory.map(|(_, most)| most),
             service: part.service.clone(),
         }
     });
@@ -146,13 +142,11 @@ pub(super) fn cards(nodes: &[NodeStatus], parts: &[ExaminedParts], at_ms: u64) -
 }
 
 fn state(node: &NodeStatus) -> (CardState, String) {
-    match (&node.facts, node.discount) {
+    match (&node.facts, &node.discount) {
         (Err(error), _) => (CardState::Down, said_after(&node.node, &error.to_string())),
-        (Ok(_), Some(why @ Discount::Quarantined { .. })) => {
-            (CardState::Quarantined, Vote::from(why).to_string())
-        }
-        (Ok(_), Some(why)) => (CardState::Mute, Vote::from(why).to_string()),
-        (Ok(facts), None) if facts.standing.is_none() => {
+        (Ok(_), Some(why @ Vote::Quarantined { .. })) => (CardState::Quarantined, why.to_string()),
+        (Ok(_), Some(why)) => (CardState::Mute, why.to_string()),
+        (Ok(facts), None) if !facts.joined => {
             let says = "no client has connected to it since it started";
             (CardState::Mute, says.to_owned())
         }
@@ -211,8 +205,4 @@ fn signed(duration: Duration) -> i64 {
 
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -8,19 +8,18 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ringfence::Locks;
+use ringfence::admin::{ChangedNames, ListError, NodeStatus};
 use ringfence::clock::{Clock, Timestamp};
-use ringfence::{ChangedNames, ListError, Locks, NodeStatus};
 use tokio::sync::watch;
 
 use super::cards::{self, ExaminedParts};
-use super::new_names::NewNames;
-use super::pace;
-use super::refresh::{self, ReadTimes};
-use super::rows::{LockRow, RowKey};
+use super::reading::{self, NewNames, ReadTimes};
 use super::search::{LockSearch, SearchStep};
-use super::seen::SeenName;
 use super::snapshot::{ClusterSnapshot, ListState};
 use super::timeline::{SeenCard, Timeline};
+use crate::report::with_causes;
+use crate::row::{LockRow, RowKey, SeenName};
 
 /// How often the nodes are asked how they are.
 const NODES_EVERY: Duration = Duration::from_secs(1);
@@ -144,7 +143,7 @@ impl ClusterCollector {
             let began = self.clock().now();
             search.begin();
             let rows = self.search_round(&mut search).await;
-            let interval = pace::search_interval(rows, self.changed.covers_all());
+            let interval = reading::search_interval(rows, self.changed.covers_all());
             self.clock().sleep_until(began + interval).await;
         }
     }
@@ -154,7 +153,7 @@ impl ClusterCollector {
         match self.search_once(search).await {
             Ok(rows) => rows,
             Err(error) => {
-                let problem = error.to_string();
+                let problem = with_causes(&error);
                 self.publish(|snapshot| {
                     snapshot.list.problem = Some(problem);
                     snapshot.rows = unknown_beside(snapshot, BTreeMap::new());
@@ -203,9 +202,12 @@ impl ClusterCollector {
                 });
                 return Ok(count);
             }
-            self.published
-                .timeline()
-                .saw_round(round.began_ms, ended_ms, &round.unread);
+            // What is missing in a list that is not complete is not known to be free.
+            if !round.shortened {
+                self.published
+                    .timeline()
+                    .saw_round(round.began_ms, ended_ms, &round.unread);
+            }
             self.publish(|snapshot| {
                 let rows = newest(&snapshot.rows, round.rows, round.began_ms);
                 snapshot.rows = steady(&snapshot.rows, rows);
@@ -231,7 +233,7 @@ impl ClusterCollector {
             let due = new.or_else(|| self.read_times().due(&list.rows, now_ms));
             if let Some(name) = due {
                 self.refresh(&name).await;
-                let pause = pace::pause_of_a_read();
+                let pause = reading::pause_of_a_read();
                 self.clock().sleep_until(self.clock().now() + pause).await;
                 continue;
             }
@@ -264,7 +266,7 @@ impl ClusterCollector {
                     all
                 }
             };
-            refresh::replace(&mut snapshot.rows, name, rows);
+            reading::replace(&mut snapshot.rows, name, rows);
         });
     }
 
@@ -366,8 +368,8 @@ fn steady(
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::tests::held;
     use super::*;
+    use crate::row::tests::held;
 
     #[test]
     fn what_was_read_directly_since_a_round_began_is_newer_than_the_round() {

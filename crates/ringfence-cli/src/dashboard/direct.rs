@@ -3,13 +3,15 @@
 
 use std::collections::HashMap;
 
-use ringfence::{InspectError, Locks, NameInspection, NodeInspection, Vote};
+use ringfence::Locks;
+use ringfence::admin::{InspectError, NameInspection, NodeInspection};
+
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use super::collector::Moments;
-use super::seen::SeenName;
 use crate::report::said_after;
+use crate::row::SeenName;
 
 /// For how long an answer is given to other viewers too.
 const SHARED_MS: u64 = 500;
@@ -78,9 +80,9 @@ fn node(node: &NodeInspection) -> Value {
         "id": holder.and_then(|holder| holder.id.as_ref()),
         "remaining_ms": holder.and_then(|holder| holder.for_ms),
         "fence": node.view.as_ref().ok().and_then(|view| view.ballot).map(|ballot| ballot.get()),
-        "why": match (&node.view, node.discount) {
+        "why": match (&node.view, &node.discount) {
             (Err(error), _) => Some(said_after(&node.node, &error.to_string())),
-            (Ok(_), Some(why)) => Some(Vote::from(why).to_string()),
+            (Ok(_), Some(why)) => Some(why.to_string()),
             (Ok(_), None) => None,
         },
     })

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::collector::Moments;
-use super::rows::{LockRow, RowKey};
 use super::snapshot::ClusterSnapshot;
+use crate::row::{LockRow, RowKey};
 
 /// A line is sent this often even if nothing changed, so that a page notices a lost connection.
 const HEARTBEAT: Duration = Duration::from_secs(2);
@@ -121,8 +121,8 @@ fn changed<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::tests::held;
     use super::*;
+    use crate::row::tests::held;
 
     fn snapshot(rows: &[&Arc<LockRow>]) -> ClusterSnapshot {
         ClusterSnapshot {

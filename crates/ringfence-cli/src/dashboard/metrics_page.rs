@@ -3,11 +3,11 @@
 
 use std::fmt::{Display, Write};
 
-use ringfence::LockState;
+use ringfence::admin::LockState;
 
 use super::cards::{CardState, NodeCard};
-use super::rows::RowKind;
 use super::snapshot::ClusterSnapshot;
+use crate::row::RowKind;
 
 /// The page at `now_ms`.
 pub(super) fn page(snapshot: &ClusterSnapshot, now_ms: u64) -> String {
@@ -16,103 +16,88 @@ pub(super) fn page(snapshot: &ClusterSnapshot, now_ms: u64) -> String {
     let states =
         CardState::ALL.map(|state| (label("state", state.word()), snapshot.in_state(state)));
     page.gauge("nodes", "Nodes by how they take part.", states);
-    let quorum = u8::from(snapshot.has_quorum());
-    page.gauge(
-        "quorum",
-        "Whether a majority of the nodes votes.",
-        one(quorum),
-    );
-    let words = [
-        ("exclusive", RowKind::Exclusive),
-        ("shared", RowKind::Shared),
-        ("plain", RowKind::Plain),
-        ("semaphore", RowKind::Semaphore),
-        ("latch", RowKind::Latch),
+    let kinds = [
+        RowKind::Exclusive,
+        RowKind::Shared,
+        RowKind::Plain,
+        RowKind::Semaphore,
+        RowKind::Latch,
     ];
-    let held = words.map(|(word, kind)| {
-        let of_kind = |row: &&_| is_held_as(row, kind);
-        let count = snapshot
-            .rows
-            .values()
-            .filter(|row| of_kind(&&***row))
-            .count();
-        (label("kind", word), count)
+    let held = kinds.map(|kind| {
+        let rows = snapshot.rows.values();
+        let held = rows.filter(|row| row.state == LockState::Held && row.kind == kind);
+        (label("kind", kind.word()), held.count())
     });
-    page.gauge(
-        "held",
-        "Locks, semaphores and latches in use, by kind.",
-        held,
-    );
-    page.gauge("holds", "Held locks and permits.", one(counts.held));
-    page.gauge(
-        "queued",
-        "Clients that wait for a lock, a permit or a latch.",
-        one(counts.waiting),
-    );
-    page.gauge(
-        "split",
-        "Locks on which the nodes disagree.",
-        one(counts.split),
-    );
-    page.gauge(
-        "unknown",
-        "Locks, semaphores and latches of which it is unknown whether they are held.",
-        one(counts.unknown),
-    );
-    let age = |at_ms: Option<u64>| at_ms.map(|at_ms| now_ms.saturating_sub(at_ms));
-    let age = age(snapshot.list.began_ms).into_iter();
-    let age = age.map(|age| (String::new(), seconds(age as f64 / 1e3)));
+    let help = "Locks, semaphores and latches in use, by kind.";
+    page.gauge("held", help, held);
+    for (name, help, value) in [
+        (
+            "quorum",
+            "Whether a majority of the nodes votes.",
+            u64::from(snapshot.has_quorum()),
+        ),
+        ("holds", "Held locks and permits.", counts.held),
+        (
+            "queued",
+            "Clients that wait for a lock, a permit or a latch.",
+            counts.waiting,
+        ),
+        ("split", "Locks on which the nodes disagree.", counts.split),
+        (
+            "unknown",
+            "Locks, semaphores and latches of which it is unknown whether they are held.",
+            counts.unknown,
+        ),
+    ] {
+        page.gauge(name, help, [(String::new(), value)]);
+    }
+    let age = snapshot.list.began_ms;
+    let age = age.map(|at_ms| now_ms.saturating_sub(at_ms) as f64 / 1e3);
+    let age = age.map(|age| (String::new(), age));
     page.gauge("list_age_seconds", "How old the list of locks is.", age);
     of_nodes(&mut page, snapshot, now_ms);
     page.text
 }
 
-fn is_held_as(row: &super::rows::LockRow, kind: RowKind) -> bool {
-    row.state == LockState::Held && row.kind == kind
-}
-
 /// The gauges with one sample per node.
 fn of_nodes(page: &mut MetricsPage, snapshot: &ClusterSnapshot, now_ms: u64) {
-    let each = |value: &dyn Fn(&NodeCard) -> Option<f64>| -> Vec<(String, String)> {
+    let micros = |us: i64| us as f64 / 1e6;
+    type NodeValue<'a> = &'a dyn Fn(&NodeCard) -> Option<f64>;
+    let gauges: [(&str, &str, NodeValue<'_>); 5] = [
+        (
+            "node_votes",
+            "Whether the vote of the node counts.",
+            &|node| Some(f64::from(u8::from(node.state == CardState::Votes))),
+        ),
+        (
+            "node_round_trip_seconds",
+            "How long the node took to answer.",
+            &|node| node.round_trip_us.map(|us| micros(us.cast_signed())),
+        ),
+        (
+            "node_clock_offset_seconds",
+            "How far the clock of the node is ahead of the median of all nodes.",
+            &|node| node.clock_offset_us.map(micros),
+        ),
+        (
+            "node_quarantine_seconds",
+            "How long until the node votes again.",
+            &|node| {
+                let until_ms = node.quarantine_until_ms.unwrap_or(now_ms);
+                Some(until_ms.saturating_sub(now_ms) as f64 / 1e3)
+            },
+        ),
+        (
+            "node_memory_bytes",
+            "The memory that the server uses.",
+            &|node| node.memory_bytes.map(|bytes| bytes as f64),
+        ),
+    ];
+    for (name, help, value) in gauges {
         let nodes = snapshot.nodes.iter();
-        let samples =
-            nodes.filter_map(|node| Some((label("node", &node.node), seconds(value(node)?))));
-        samples.collect()
-    };
-    let votes = each(&|node| Some(f64::from(u8::from(node.state == CardState::Votes))));
-    page.gauge("node_votes", "Whether the vote of the node counts.", votes);
-    let trip = each(&|node| node.round_trip_us.map(|us| us as f64 / 1e6));
-    page.gauge(
-        "node_round_trip_seconds",
-        "How long the node took to answer.",
-        trip,
-    );
-    let offset = each(&|node| node.clock_offset_us.map(|us| us as f64 / 1e6));
-    let help = "How far the clock of the node is ahead of the median of all nodes.";
-    page.gauge("node_clock_offset_seconds", help, offset);
-    let left = each(&|node| {
-        let until_ms = node.quarantine_until_ms.unwrap_or(now_ms);
-        Some(until_ms.saturating_sub(now_ms) as f64 / 1e3)
-    });
-    page.gauge(
-        "node_quarantine_seconds",
-        "How long until the node votes again.",
-        left,
-    );
-    let memory = each(&|node| node.memory_bytes.map(|bytes| bytes as f64));
-    page.gauge(
-        "node_memory_bytes",
-        "The memory that the server uses.",
-        memory,
-    );
-}
-
-fn one(value: impl Display) -> [(String, String); 1] {
-    [(String::new(), value.to_string())]
-}
-
-fn seconds(value: f64) -> String {
-    value.to_string()
+        let samples = nodes.filter_map(|node| Some((label("node", &node.node), value(node)?)));
+        page.gauge(name, help, samples);
+    }
 }
 
 fn label(name: &str, value: &str) -> String {
@@ -145,8 +130,8 @@ impl MetricsPage {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::rows::tests::held;
     use super::*;
+    use crate::row::tests::held;
 
     #[test]
     fn a_thousand_locks_make_no_more_series_than_one() {

@@ -1,29 +1,23 @@
 //! `ringfence dashboard`: one page in the browser that shows nodes, locks and a time line.
 //!
 //! One collector reads the nodes for all viewers (`collector.rs`) and publishes snapshots
-//! (`snapshot.rs`, `rows.rs`, `seen.rs`, `cards.rs`) and a time line (`timeline.rs`). The rest is
-//! HTTP: `server.rs` accepts connections, `access.rs` refuses what does not belong here, `routes.rs`
+//! (`snapshot.rs`, `cards.rs`, and the rows of `row.rs`) and a time line (`timeline.rs`). The rest is
+//! HTTP: `http/` accepts connections and refuses what does not belong here, `routes.rs`
 //! answers. The page is in `assets/`, and inside the program.
 
-mod access;
 mod breaking;
 mod cards;
 mod collector;
 mod direct;
 mod events;
 mod metrics_page;
-mod new_names;
-mod pace;
-mod pages;
-mod refresh;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod raw_requests;
+mod reading;
 mod routes;
-mod rows;
 mod search;
-mod seen;
-mod server;
 mod snapshot;
 mod timeline;
-mod token_file;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,13 +26,17 @@ use ringfence::Locks;
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::args::dashboard::DashboardArgs;
+use crate::args::DashboardArgs;
 use crate::exit::Exit;
+use crate::http::access::{self, AccessRules};
+use crate::http::connections;
 use crate::report::{CliFailure, Report};
 
-use access::AccessRules;
 use collector::ClusterCollector;
 use routes::Dashboard;
+
+/// The most connections at a time. A browser has up to six.
+const CONNECTIONS_MAX: usize = 128;
 
 /// Serves the dashboard until the process is ended.
 pub(crate) async fn dashboard(
@@ -46,7 +44,7 @@ pub(crate) async fn dashboard(
     nodes: &str,
     report: Report,
 ) -> Result<Exit, CliFailure> {
-    let token = token_file::read(args.token_file.as_deref())?;
+    let token = access::read_token(args.token_file.as_deref())?;
     let is_local = args.listen.ip().is_loopback();
     if !is_local && token.is_none() {
         return Err(CliFailure::usage(format!(
@@ -76,7 +74,7 @@ pub(crate) async fn dashboard(
     let dashboard = Dashboard::new(access, locks, published, break_on, report);
     tokio::select! {
         () = collector.run() => {}
-        () = server::serve(listener, routes::router(Arc::new(dashboard))) => {}
+        () = connections::serve(listener, routes::router(Arc::new(dashboard)), CONNECTIONS_MAX) => {}
     }
     Ok(Exit::Success)
 }

@@ -1,11 +1,11 @@
-//! The routes, and the guards that every request passes.
+//! The routes, the files of the page, and the guards that every request passes.
 
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use axum::http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -16,16 +16,15 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
+use crate::http::access::{AccessRefusal, AccessRules};
+use crate::http::connections::Endpoints;
 use crate::report::Report;
 
-use super::access::{AccessRefusal, AccessRules};
 use super::breaking::{self, BreakOrder};
 use super::collector::Published;
 use super::direct::DirectReads;
 use super::events::EventStream;
 use super::metrics_page;
-use super::pages::{PAGE_FILES, PageFile};
-use super::server::Endpoints;
 use super::snapshot::FRESH_MS;
 use super::timeline::{KEPT_MS, Timeline};
 
@@ -37,35 +36,63 @@ const TRACKS_MAX: usize = 60;
 /// Sent with every answer. The page needs nothing from elsewhere, and no other site may embed it or
 /// read from it.
 const HEADERS: [(HeaderName, HeaderValue); 7] = [
-    (
-        HeaderName::from_static("content-security-policy"),
-        HeaderValue::from_static(
-            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
-             connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-        ),
+    header(
+        "content-security-policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+         connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
-    (
-        HeaderName::from_static("x-content-type-options"),
-        HeaderValue::from_static("nosniff"),
-    ),
-    (
-        HeaderName::from_static("referrer-policy"),
-        HeaderValue::from_static("no-referrer"),
-    ),
-    (
-        HeaderName::from_static("x-frame-options"),
-        HeaderValue::from_static("DENY"),
-    ),
-    (
-        HeaderName::from_static("cross-origin-opener-policy"),
-        HeaderValue::from_static("same-origin"),
-    ),
-    (
-        HeaderName::from_static("cross-origin-resource-policy"),
-        HeaderValue::from_static("same-origin"),
-    ),
-    (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    header("x-content-type-options", "nosniff"),
+    header("referrer-policy", "no-referrer"),
+    header("x-frame-options", "DENY"),
+    header("cross-origin-opener-policy", "same-origin"),
+    header("cross-origin-resource-policy", "same-origin"),
+    header("cache-control", "no-store"),
 ];
+
+const fn header(name: &'static str, value: &'static str) -> (HeaderName, HeaderValue) {
+    (
+        HeaderName::from_static(name),
+        HeaderValue::from_static(value),
+    )
+}
+
+/// A file that everyone may read: it contains no data.
+struct PageFile {
+    path: &'static str,
+    kind: &'static str,
+    text: &'static str,
+}
+
+const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const SVG: &str = "image/svg+xml";
+const JSON: &str = "application/json";
+
+macro_rules! files {
+    ($($path:literal $kind:ident $file:literal)*) => {
+        [$(PageFile {
+            path: $path,
+            kind: $kind,
+            text: include_str!(concat!("assets/", $file)),
+        }),*]
+    };
+}
+
+/// All files of the page.
+const PAGE_FILES: [PageFile; 11] = files! {
+    "/" HTML "index.html"
+    "/style.css" CSS "style.css"
+    "/icon.svg" SVG "icon.svg"
+    "/api/v1/openapi.json" JSON "openapi.json"
+    "/app.js" SCRIPT "app.js"
+    "/dom.js" SCRIPT "dom.js"
+    "/stream.js" SCRIPT "stream.js"
+    "/nodes.js" SCRIPT "nodes.js"
+    "/locks.js" SCRIPT "locks.js"
+    "/details.js" SCRIPT "details.js"
+    "/timeline.js" SCRIPT "timeline.js"
+};
 
 /// What all requests share.
 pub(super) struct Dashboard {
@@ -168,7 +195,7 @@ fn problem(status: StatusCode, why: &str) -> Response {
 }
 
 fn answer(value: &Value) -> impl IntoResponse + use<> {
-    ([(CONTENT_TYPE, "application/json")], value.to_string())
+    ([(CONTENT_TYPE, JSON)], value.to_string())
 }
 
 /// For probes: the dashboard itself answers. It says nothing about the nodes.

@@ -1,20 +1,22 @@
 //! The rolling search of the nodes for locks, round after round.
 //!
 //! A round finds all names. It reads those that are new, and those that were not read for a while
-//! (`pace.rs`); what is known of the others stays.
+//! (`reading.rs`); what is known of the others stays.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringfence::{ListError, ListStep, Listing, Locks};
+use ringfence::Locks;
+use ringfence::admin::{ListError, ListStep, Listing};
 
 use super::collector::Moments;
-use super::pace;
-use super::rows::{LockRow, RowKey};
-use super::seen::SeenName;
+use super::reading;
+use crate::row::{LockRow, RowKey, SeenName, millis};
 
-/// The most rows that are kept. More would be too much for a page and for this process.
+/// The most rows that are kept, and about how many bytes of them. More would be too much for a page
+/// and for this process.
 const ROWS_MAX: usize = 20_000;
+const ROWS_MAX_BYTES: usize = 32 << 20;
 
 /// See the module.
 pub(super) struct LockSearch {
@@ -25,6 +27,8 @@ pub(super) struct LockSearch {
     known: BTreeMap<RowKey, LockRow>,
     /// What this round has read.
     found: BTreeMap<RowKey, LockRow>,
+    /// About how many bytes that is.
+    found_bytes: usize,
     began_ms: u64,
     shortened: bool,
 }
@@ -89,6 +93,7 @@ impl LockSearch {
             plan,
             known: BTreeMap::new(),
             found: BTreeMap::new(),
+            found_bytes: 0,
             began_ms: moments.now_ms(),
             shortened: false,
         }
@@ -97,10 +102,10 @@ impl LockSearch {
     /// Begins a round now: the pause since the last one is no part of it.
     pub(super) fn begin(&mut self) {
         self.found.clear();
-        self.shortened = false;
+        (self.found_bytes, self.shortened) = (0, false);
         self.began_ms = self.moments.now_ms();
-        let age = pace::read_interval(self.known.len());
-        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        let age = reading::read_interval(self.known.len());
+        let age_ms = millis(age);
         let mut plan = lock(&self.plan);
         plan.decided.clear();
         plan.due_before_ms = self.began_ms.saturating_sub(age_ms);
@@ -109,17 +114,24 @@ impl LockSearch {
     /// The next step of the round. After a failure a new round begins.
     pub(super) async fn step(&mut self) -> Result<SearchStep, ListError> {
         let step = self.listing.step().await?;
-        let rows = self.rows_of(&step);
-        for row in &rows {
-            let key = row.key();
-            if self.found.len() < ROWS_MAX || self.found.contains_key(&key) {
-                self.found.insert(key, row.clone());
-            } else {
-                self.shortened = true;
-            }
-        }
+        let mut rows = self.rows_of(&step);
+        rows.retain(|row| self.keep(row));
+        self.shortened |= step.is_shortened();
         let round = step.complete.then(|| self.end(step.has_quorum()));
         Ok(SearchStep { rows, round })
+    }
+
+    /// Keeps `row` if there is room for it.
+    fn keep(&mut self, row: &LockRow) -> bool {
+        let (key, bytes) = (row.key(), self.found_bytes + row.memory());
+        let is_kept = bytes <= ROWS_MAX_BYTES
+            && (self.found.len() < ROWS_MAX || self.found.contains_key(&key));
+        if is_kept {
+            self.found_bytes = bytes;
+            self.found.insert(key, row.clone());
+        }
+        self.shortened |= !is_kept;
+        is_kept
     }
 
     /// Ends the round: what it read, and what is known of the names that it found and did not read.
@@ -139,7 +151,14 @@ impl LockSearch {
         let old = std::mem::take(&mut self.known).into_iter();
         let unread = decided.iter().filter(|(_, reads)| !**reads);
         let unread: HashSet<String> = unread.map(|(name, _)| name.clone()).collect();
-        rows.extend(old.filter(|(key, _)| unread.contains(&key.name)));
+        let mut bytes = self.found_bytes;
+        for (key, row) in old.filter(|(key, _)| unread.contains(&key.name)) {
+            bytes += row.memory();
+            match rows.len() < ROWS_MAX && bytes <= ROWS_MAX_BYTES {
+                true => drop(rows.insert(key, row)),
+                false => self.shortened = true,
+            }
+        }
         drop(plan);
         self.known.clone_from(&rows);
         SearchRound {
@@ -153,18 +172,9 @@ impl LockSearch {
 
     fn rows_of(&self, step: &ListStep) -> Vec<LockRow> {
         let now_ms = self.moments.now_ms();
-        let rows = step.locks.iter().flat_map(|listed| {
-            let age_ms = u64::try_from(listed.age().as_millis()).unwrap_or(u64::MAX);
-            let named = SeenName {
-                name: &listed.name,
-                lock: listed.lock.as_ref(),
-                semaphore: listed.semaphore.as_ref(),
-                latch: listed.latch.as_ref(),
-                at_ms: now_ms.saturating_sub(age_ms),
-            };
-            named.rows()
-        });
-        rows.collect()
+        let rows = step.locks.iter();
+        rows.flat_map(|listed| SeenName::listed(listed, now_ms).rows())
+            .collect()
     }
 }
 

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ringfence::LockState;
+use ringfence::admin::LockState;
 use serde::Serialize;
 
 use super::cards::{CardState, NodeCard};
-use super::rows::{LockRow, NodeMark, RowKey, RowKind};
+use crate::report::many;
+use crate::row::{LockRow, NodeMark, RowKey, RowKind};
 
 /// Without an answer for longer than this, what is shown is old.
 pub(super) const FRESH_MS: u64 = 5_000;
@@ -138,8 +139,7 @@ impl ClusterSnapshot {
         let waiting = many(counts.waiting, "waiter");
         let split = match counts.split {
             0 => String::new(),
-            1 => " On 1 lock the nodes disagree.".to_owned(),
-            split => format!(" On {split} locks the nodes disagree."),
+            split => format!(" On {} the nodes disagree.", many(split, "lock")),
         };
         let unknown = match counts.unknown {
             0 => String::new(),
@@ -210,13 +210,6 @@ pub(super) struct ClusterJson<'a> {
     nodes: &'a [NodeCard],
 }
 
-fn many(count: u64, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        _ => format!("{count} {what}s"),
-    }
-}
-
 fn capital(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|first| first.to_uppercase().to_string());
@@ -225,8 +218,8 @@ fn capital(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::tests::held;
     use super::*;
+    use crate::row::tests::held;
 
     fn snapshot(states: &[CardState]) -> ClusterSnapshot {
         let nodes = states.iter().zip('a'..).map(|(state, name)| NodeCard {

@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
-use ringfence::LockState;
+use ringfence::admin::LockState;
 use serde::Serialize;
 
-use super::rows::{LockRow, RowPart};
+use crate::row::{LockRow, RowPart};
 
 /// How long the time line reaches back.
 pub(super) const KEPT_MS: u64 = 15 * 60 * 1000;
@@ -113,6 +113,10 @@ impl Timeline {
             for (key, state) in states(row) {
                 self.saw(key, row.seen_ms, state);
             }
+            // Seldom: it goes through all tracks.
+            if self.spans > 2 * SPANS_MAX {
+                self.forget(row.seen_ms);
+            }
         }
     }
 
@@ -179,11 +183,11 @@ impl Timeline {
             for track in self.locks.values_mut() {
                 self.spans -= track.forget(begin_ms);
             }
-            if self.spans <= SPANS_MAX {
+            if self.spans <= SPANS_MAX || begin_ms > now_ms {
                 break;
             }
             // Too much happened: keep a tenth less.
-            begin_ms += (now_ms - begin_ms) / 10 + 1;
+            begin_ms += now_ms.saturating_sub(begin_ms) / 10 + 1;
             self.dropped_until_ms = begin_ms;
         }
         let spans = &mut self.spans;
@@ -205,7 +209,7 @@ fn states(row: &LockRow) -> Vec<(TrackKey, SeenState)> {
         part: row.part,
         slot,
     };
-    let of_holder = |holder: &super::rows::HolderRow| SeenState {
+    let of_holder = |holder: &crate::row::HolderRow| SeenState {
         holder: Some(match (&holder.label, &holder.id) {
             (Some(label), _) => label.clone(),
             (None, Some(id)) => id.clone(),
@@ -245,8 +249,8 @@ fn states(row: &LockRow) -> Vec<(TrackKey, SeenState)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::tests::held;
     use super::*;
+    use crate::row::tests::held;
 
     const S: u64 = 1_000;
 

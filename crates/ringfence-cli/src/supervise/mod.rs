@@ -5,11 +5,9 @@
 //! and releases the lock. A second process, the watchdog, starts the command, and kills it if this
 //! process cannot.
 
-mod death;
+mod ending;
 mod family;
-mod killing;
 mod process;
-mod reap;
 mod schedule;
 mod shim;
 mod signals;
@@ -29,10 +27,9 @@ use crate::report::Report;
 use supervisor::Supervisor;
 use watchdog::News;
 
-pub(crate) use death::{Typed, die_of};
-pub(crate) use reap::Ended;
+pub(crate) use ending::Ended;
 pub(crate) use schedule::{OnLost, StopSchedule};
-pub(crate) use signals::Signals;
+pub(crate) use signals::{Signals, Typed, die_of};
 pub(crate) use terminal::is_ours_to_type_at;
 pub(crate) use watchdog::Watchdog;
 
@@ -139,7 +136,7 @@ pub(crate) fn run_if_internal() -> Option<Exit> {
     match args.next()?.to_str()? {
         shim::NAME => shim::run(args),
         watchdog::NAME => Some(watchdog::run(args)),
-        death::NAME => death::run(args),
+        signals::DYING => signals::die(args),
         _ => None,
     }
 }

@@ -255,7 +255,7 @@ fn a_server_given_twice_and_an_even_number_of_nodes_are_reported() {
     let server = Server::start(Flavor::Valkey);
     let twice = format!("{},redis://localhost:{}", server.url(), server.port());
     let (text, value) = doctor(&Scene::on(&twice), 1);
-    let duplicates = finding(&value, "twins", None);
+    let duplicates = finding(&value, "duplicates", None);
     let localhost = format!("localhost:{}", server.port());
     assert_says(
         duplicates,

@@ -8,8 +8,10 @@ use std::fs;
 use std::time::Duration;
 
 use ringfence::clock::Clock;
-use ringfence_testkit::{Attack, Fleet, HostileServer, Push, wait_until};
+use ringfence_testkit::{Attack, Flavor, Fleet, HostileServer, Push, Server, wait_until};
 
+use super::dashboard::DashboardProcess;
+use super::dashboard::http::get;
 use super::scene::{Finished, Process, Running, Scene};
 
 /// The most memory that `ringfence run` may ever have used.
@@ -82,6 +84,56 @@ impl Siege {
     }
 }
 
+/// The most memory that a list may ever take, with names and locks up to their limits.
+const LIST_MEMORY_MAX_KB: u64 = 300 << 10;
+/// Names of this length reach the limit of 8 MiB soonest.
+const NAME_BYTES: usize = 1_000;
+/// How long a list of so many names may take on a busy machine.
+const ENDLESS_MAX: Duration = Duration::from_secs(600);
+
+/// The only node, which lists names without end.
+fn endless(name_bytes: usize) -> (Server, HostileServer, Scene) {
+    let server = Server::start(Flavor::Redis);
+    let hostile = HostileServer::in_front_of(&server);
+    let scene = Scene::on(&hostile.url());
+    let run = Finished::of(scene.ringfence(&["run", "x", "--", "true"]));
+    assert_eq!(run.code(), 0, "{}", run.stderr());
+    hostile.attack(Attack::EndlessList { name_bytes });
+    (server, hostile, scene)
+}
+
+#[test]
+fn a_list_without_end_ends_and_says_so() {
+    let (_server, hostile, scene) = endless(NAME_BYTES);
+    let ls = Running::start(scene.ringfence(&["ls"]));
+    let mut peak = 0;
+    wait_until("the end of the list", ENDLESS_MAX, || {
+        let status = fs::read_to_string(format!("/proc/{}/status", ls.process().pid()));
+        let now = status.ok().and_then(|status| peak_in(&status));
+        peak = now.unwrap_or(peak);
+        ls.stdout().contains("are not listed")
+    });
+    let says = format!(
+        "the list ends after 8388 names: {} has more; a pattern",
+        hostile.addr()
+    );
+    assert!(ls.stdout().contains(&says), "{}", ls.stdout());
+    println!("ls: {peak} kB");
+    assert!((1..LIST_MEMORY_MAX_KB).contains(&peak), "{peak} kB");
+}
+
+#[test]
+fn a_dashboard_of_a_list_without_end_takes_a_bounded_memory_and_says_so() {
+    let (_server, _hostile, scene) = endless(NAME_BYTES);
+    let dashboard = DashboardProcess::with_token(&scene, &[]);
+    wait_until("the end of the list", ENDLESS_MAX, || {
+        get(dashboard.port, "/api/v1/cluster").json()["list"]["shortened"] == true
+    });
+    let peak = peak_memory_kb(dashboard.process());
+    println!("dashboard: {peak} kB");
+    assert!(peak < LIST_MEMORY_MAX_KB, "{peak} kB");
+}
+
 /// The shortest duration of an attack on a running command.
 fn attack_time() -> Duration {
     match std::env::var_os("RINGFENCE_LONG") {
@@ -91,11 +143,15 @@ fn attack_time() -> Duration {
 }
 
 /// The most memory that a process has used so far.
-fn peak_memory_kb(process: Process) -> u64 {
+pub(super) fn peak_memory_kb(process: Process) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap();
+    peak_in(&status).expect("a peak")
+}
+
+/// The most memory, by the text of `/proc/PID/status`. A process that has ended has none.
+fn peak_in(status: &str) -> Option<u64> {
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let peak = peak.and_then(|line| line.trim().strip_suffix(" kB"));
-    peak.expect("a peak").trim().parse().unwrap()
+    peak?.trim().strip_suffix(" kB")?.trim().parse().ok()
 }
 
 /// Runs a command under a lock during the attack that `begin` starts. The command is not stopped,

@@ -34,6 +34,7 @@ mod rights;
 mod scene;
 mod secrets;
 mod sentinels;
+mod serve;
 mod services;
 mod shared;
 mod signals;

@@ -87,6 +87,8 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("cargo run --release -p ringfence-verify", "the same"),
     ("cargo fuzz", "in ./verify long"),
     ("RINGFENCE_LONG=1 cargo test", "minutes of measuring"),
+    ("redis://c serve", "run by `serve.rs`"),
+    ("http://localhost/v1/hold", "run by examples/languages"),
     (
         "redis-cli --eval",
         "run by the tests `resource` of the library",

@@ -100,7 +100,7 @@ fn the_watcher_cannot_lock(watcher: &Scene, orders: &Scene) {
     succeeds(watcher, &["status"]);
     assert!(succeeds(watcher, &["ls"]).contains("orders:x "));
     assert!(fails(orders, &["ls"]).contains("scan"));
-    succeeds(watcher, &["status", "--permits", "2", "orders:x"]);
+    succeeds(watcher, &["status", "orders:x"]);
     drop(run);
     let denied = fails(watcher, &["run", "orders:y", "--", "true"]);
     let words = "lets user `watcher` only look";
@@ -128,16 +128,25 @@ fn the_doctor_prints_the_acl_rule_for_a_missing_right() {
         let users = [
             without("nozadd", &["+zadd"]),
             without("noeval", &["+eval"]),
-            without("noscripts", &["+eval", "+eval_ro"]),
+            without("noscripts", &["+eval", "+evalsha_ro"]),
             without("noborn", &["~ringfence:born"]),
         ];
         let users = format!("user default off\n{least}\n{}", users.join("\n"));
         let server = Server::builder(flavor).acl_file(&users).start();
         let scene = |user: &str| Scene::on(&server.url_as(user, "PASSWORD"));
+        // A user without `+eval` learns of its rights only from a script that is loaded.
+        let (_, value) = doctor(&scene("noeval"), 0);
+        let rights = finding(&value, "rights", Some(&server));
+        assert_says(
+            rights,
+            "warning",
+            &["has not loaded the scripts", "`+eval`"],
+        );
+        succeeds(&scene("orders"), &["run", "orders:x", "--", "true"]);
         for (user, rule) in [
             ("nozadd", "ACL SETUSER nozadd +zadd"),
             ("noeval", "ACL SETUSER noeval +eval"),
-            ("noscripts", "ACL SETUSER noscripts +eval_ro"),
+            ("noscripts", "ACL SETUSER noscripts +evalsha_ro"),
             ("noborn", "ACL SETUSER noborn ~ringfence:born"),
         ] {
             let (_, value) = doctor(&scene(user), 1);

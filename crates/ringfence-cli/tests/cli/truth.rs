@@ -1,6 +1,6 @@
 //! Texts and exit codes claim nothing that is not known, and a failure looks like one.
 
-use ringfence_testkit::Flavor;
+use ringfence_testkit::{Flavor, Fleet};
 use serde_json::Value;
 
 use super::person::Person;
@@ -81,7 +81,16 @@ fn a_missing_authority_file_is_a_usage_error() {
     let server = ringfence_testkit::Server::start(Flavor::Redis);
     let url = format!("rediss://{}?ca=/no/such/file.pem", server.addr());
     let scene = Scene::on(&url);
-    for args in [&["run", "-n", "x", "--", "true"][..], &["status"], &["ls"]] {
+    let doctor = ends(&scene, &["doctor"], 1);
+    for words in ["/no/such/file.pem", "correct the files in its URL (?ca="] {
+        assert!(doctor.stdout().contains(words), "{}", doctor.stdout());
+    }
+    for args in [
+        &["run", "-n", "x", "--", "true"][..],
+        &["status"],
+        &["ls"],
+        &["watch", "x"],
+    ] {
         let said = ends(&scene, args, 64);
         assert!(
             said.stderr().contains("/no/such/file.pem"),
@@ -89,6 +98,20 @@ fn a_missing_authority_file_is_a_usage_error() {
             said.stderr()
         );
         assert!(!said.stderr().contains("log"), "{}", said.stderr());
+    }
+}
+
+/// Also if there is only one: the reason is where the reader looks first.
+#[test]
+fn a_watch_says_why_no_node_answers() {
+    let fleet = Fleet::start(2);
+    for server in fleet.iter() {
+        server.kill();
+    }
+    for scene in [Scene::on(&fleet[0].url()), Scene::on(&fleet.urls())] {
+        let said = ends(&scene, &["watch", "x"], 69);
+        let reason = "Connection refused";
+        assert!(said.stderr().contains(reason), "{}", said.stderr());
     }
 }
 

@@ -1,6 +1,7 @@
-//! Acquire: grants all claims or none. The order of the checks is part of the protocol.
+//! Acquire: grants all claims or none. The order of the checks is part of the protocol. And refresh,
+//! for the tickets of callers that wait.
 
-use crate::message::{Acquire, Answer, Ballot, Claim, Holder, Mode, Request, Ticket};
+use crate::message::{Acquire, Answer, Ballot, Claim, Holder, Mode, Request, Ticket, Turn};
 
 use super::{Entry, Moment, Rules, Seat};
 
@@ -197,4 +198,32 @@ fn find_conflict(
         ahead,
         for_ms: pass_at.map(|at| at - now.lease_ms),
     })
+}
+
+/// Refresh: keeps the tickets of waiting callers alive, and reports their positions.
+pub(super) fn refresh(
+    rules: &Rules,
+    now: Moment,
+    entries: &mut [Entry],
+    request: &Request,
+    tickets: &[Ticket],
+) -> Answer {
+    let claims = &request.claims[..];
+    for ticket in tickets {
+        // An empty token equals no holder: a caller that waits holds nothing.
+        enter(rules, now, entries, claims, "", ticket);
+    }
+    let turns = tickets.iter().map(|ticket| Turn {
+        ahead: entries
+            .iter()
+            .zip(claims)
+            .map(|(entry, claim)| entry.queue.count_ahead(Some(ticket), claim.mode))
+            .max()
+            .unwrap_or_default(),
+        free: entries
+            .iter()
+            .zip(claims)
+            .all(|(entry, claim)| !entry.conflicts_with(claim.mode)),
+    });
+    Answer::Turns(turns.collect())
 }

@@ -1,12 +1,13 @@
-//! Inspect: reports what this node has of each name: holders, readers, waiters, permits, arrivals.
-//! Changes nothing.
+//! Inspect and list, which change nothing. Inspect reports what this node has of each name: holders,
+//! readers, waiters, permits, arrivals. List reports which names it has.
 
 use std::cmp::Reverse;
 
 use crate::message::{
-    Answer, Arrivals, Claim, PARTIES_SHOWN, READERS_SHOWN, ReaderView, Request, TICKETS_SHOWN,
-    TicketView, View,
+    Answer, Arrivals, BREAKS_SHOWN, Claim, List, PARTIES_SHOWN, Portion, READERS_SHOWN, ReaderView,
+    Request, TICKETS_SHOWN, TicketView, View,
 };
+use crate::name::Name;
 use crate::token::public_half;
 
 use super::{Entry, Moment, Rules, Seat, slots};
@@ -78,4 +79,39 @@ fn arrivals(entry: &Entry) -> Option<Arrivals> {
             false => Vec::new(),
         },
     })
+}
+
+/// List: which of the names in a portion are held or queued for, or have broken holds. The store
+/// chooses the names of a portion, puts them into the claims of the request, and adds where the next
+/// portion begins. Everything expired has been dropped from `entries`.
+pub(super) fn list(entries: &[Entry], request: &Request, op: &List) -> Answer {
+    let claims = || entries.iter().zip(&*request.claims);
+    let mut portion = Portion::default();
+    if op.breaks {
+        for (entry, claim) in claims() {
+            let notes = entry.broken.iter().flat_map(|breaks| &breaks.notes);
+            let older = notes.clone().count().saturating_sub(BREAKS_SHOWN);
+            let notes = notes.skip(older).cloned();
+            portion
+                .breaks
+                .extend(notes.map(|note| (claim.name.clone(), note)));
+        }
+    } else {
+        let alive = claims().filter(|(entry, claim)| is_alive(entry, &claim.name));
+        let names = alive.map(|(_, Claim { name, .. })| name.clone());
+        portion.names = names.collect();
+    }
+    Answer::Listed(portion)
+}
+
+/// Whether the name is held or queued for. A holder without a record is not found: no key of ours
+/// leads to it. The key of an admission record is no holder.
+fn is_alive(entry: &Entry, name: &Name) -> bool {
+    let holds = match name.part_word() {
+        None => entry.key.is_some() && entry.record.is_some(),
+        Some("slot") => entry.key.is_some(),
+        Some("latch") => entry.latch.is_some(),
+        Some(_) => false,
+    };
+    holds || !entry.queue.entries.is_empty()
 }

@@ -13,12 +13,9 @@ mod entry;
 mod extend;
 mod inspect;
 mod latch;
-mod list;
 mod plain;
 mod queue;
-mod refresh;
 mod release;
-mod restore;
 mod slots;
 
 pub use breaking::{BREAKS_MAX, Breaks};
@@ -172,8 +169,8 @@ fn answer(
         Op::Release(op) => {
             release::release(rules, now, entries, &ReleaseParams::new(request, op), wakes)
         }
-        Op::Restore(op) => restore::restore(rules, now, entries, request, op),
-        Op::Refresh(op) => refresh::refresh(rules, now, entries, request, &op.tickets),
+        Op::Restore(op) => extend::restore(rules, now, entries, request, op),
+        Op::Refresh(op) => acquire::refresh(rules, now, entries, request, &op.tickets),
         Op::AcquireSlot(op) => {
             let params = AcquireParams::new(request, &op.acquire);
             slots::acquire(rules, now, entries, &params, op.slot)
@@ -187,7 +184,7 @@ fn answer(
         Op::Attend(op) => latch::attend(now, &mut entries[0], op),
         Op::Break(op) => breaking::break_holders(rules, now, entries, request, op, wakes),
         Op::Inspect => inspect::inspect(rules, now, entries, request),
-        Op::List(op) => list::list(entries, request, op),
+        Op::List(op) => inspect::list(entries, request, op),
         Op::PlainAcquire(op) => plain::acquire(now, entries, request, op.ttl_ms),
         Op::PlainExtend(op) => plain::extend(now, entries, request, op.ttl_ms),
         Op::PlainRelease => plain::release(now, entries, request),

@@ -157,71 +157,121 @@ impl Kind {
     }
 }
 
+/// What an operation is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// Takes a lock or a slot.
+    Take,
+    /// Keeps a lock that is held: lengthens its lease, shares it, or writes it again.
+    Keep,
+    /// Gives up a lock or an attempt.
+    GiveUp,
+    /// Keeps tickets in a wait queue.
+    Wait,
+    /// Reads or writes a latch.
+    Latch,
+    /// Ends the holds of others.
+    Break,
+    /// Only reads: a client that may not write can send it.
+    Look,
+}
+
+/// What is known of every operation: its row in the table of [`Op::facts`].
+#[derive(Debug, Clone, Copy)]
+pub struct OpFacts<'a> {
+    /// What it is for.
+    pub act: Act,
+    /// Whether it is a plain Redlock operation: only the key, without ballot and record.
+    pub plain: bool,
+    /// The ballot that it carries.
+    pub ballot: Option<Ballot>,
+    /// The lease that it asks for.
+    pub lease_ms: Option<u64>,
+    /// The tickets that it enters, refreshes or removes.
+    pub tickets: &'a [Ticket],
+}
+
 impl Op {
+    /// The table of operations. What other code needs to know of an operation is here, so that a
+    /// new one is a new row.
+    #[inline]
+    pub fn facts(&self) -> OpFacts<'_> {
+        let (act, ballot, lease_ms, tickets): (_, _, _, &[Ticket]) = match self {
+            Self::Acquire(op) | Self::AcquireSlot(AcquireSlot { acquire: op, .. }) => {
+                let tickets = op.ticket.as_slice();
+                (Act::Take, Some(op.ballot), Some(op.ttl_ms), tickets)
+            }
+            Self::Extend(op) => (Act::Keep, Some(op.ballot), Some(op.ttl_ms), &[]),
+            Self::Downgrade(op) => (Act::Keep, Some(op.ballot), Some(op.ttl_ms), &[]),
+            Self::Restore(op) => (Act::Keep, Some(op.ballot), Some(op.ttl_ms), &[]),
+            Self::Release(op) | Self::ReleaseSlot(ReleaseSlot { release: op, .. }) => {
+                (Act::GiveUp, Some(op.ballot), None, op.ticket.as_slice())
+            }
+            Self::Refresh(op) => (Act::Wait, None, None, &op.tickets),
+            Self::RefreshSlots(op) => (Act::Wait, None, None, &op.tickets),
+            Self::Arrive(_) => (Act::Latch, None, None, &[]),
+            Self::Attend(op) => (Act::Latch, None, None, &op.tickets),
+            Self::Break(op) => (Act::Break, Some(op.ballot), None, &[]),
+            Self::Inspect | Self::List(_) => (Act::Look, None, None, &[]),
+            Self::PlainAcquire(op) => (Act::Take, None, Some(op.ttl_ms), &[]),
+            Self::PlainExtend(op) => (Act::Keep, None, Some(op.ttl_ms), &[]),
+            Self::PlainRelease => (Act::GiveUp, None, None, &[]),
+        };
+        OpFacts {
+            act,
+            plain: ballot.is_none() && matches!(act, Act::Take | Act::Keep | Act::GiveUp),
+            ballot,
+            lease_ms,
+            tickets,
+        }
+    }
+
     /// Whether this is an operation on a latch.
     pub fn is_of_latch(&self) -> bool {
-        matches!(self, Self::Arrive(_) | Self::Attend(_))
+        self.facts().act == Act::Latch
     }
 
     /// Whether the operation needs the broken holds of its claims: to tell a holder of a break, or
     /// to add one.
     pub fn reads_breaks(&self) -> bool {
-        matches!(
-            self,
-            Self::Extend(_)
-                | Self::Downgrade(_)
-                | Self::Restore(_)
-                | Self::Break(_)
-                | Self::List(List { breaks: true, .. })
-        )
+        let facts = self.facts();
+        match facts.act {
+            Act::Keep => !facts.plain,
+            Act::Break => true,
+            _ => matches!(self, Self::List(List { breaks: true, .. })),
+        }
     }
 
     /// Whether this only reads: a client that may not write can send it.
     pub fn only_looks(&self) -> bool {
-        matches!(self, Self::Inspect | Self::List(_))
+        self.facts().act == Act::Look
     }
 
     /// Whether this is a plain Redlock operation: only the key, without ballot and record.
     #[inline]
     pub fn is_plain(&self) -> bool {
-        matches!(
-            self,
-            Self::PlainAcquire(_) | Self::PlainExtend(_) | Self::PlainRelease
-        )
+        self.facts().plain
     }
 
     /// Whether this is a release or an undo, of any kind.
     #[inline]
     pub fn is_release(&self) -> bool {
-        matches!(
-            self,
-            Self::Release(_) | Self::ReleaseSlot(_) | Self::PlainRelease
-        )
+        self.facts().act == Act::GiveUp
+    }
+
+    /// Whether the answer counts as a vote.
+    #[inline]
+    pub fn votes(&self) -> bool {
+        !matches!(self.facts().act, Act::GiveUp | Act::Look)
     }
 
     /// Whether this writes something on which the caller relies. A server that may lose the write
     /// (after a failover, for example) must not confirm it.
     #[inline]
     pub fn writes_holder(&self) -> bool {
-        match self {
-            Self::Acquire(_)
-            | Self::AcquireSlot(_)
-            | Self::Extend(_)
-            | Self::Downgrade(_)
-            | Self::Restore(_)
-            | Self::Break(_)
-            | Self::Arrive(_)
-            | Self::Attend(_) => true,
-            Self::Release(_)
-            | Self::ReleaseSlot(_)
-            | Self::Refresh(_)
-            | Self::RefreshSlots(_)
-            | Self::Inspect
-            | Self::List(_)
-            | Self::PlainAcquire(_)
-            | Self::PlainExtend(_)
-            | Self::PlainRelease => false,
-        }
+        let facts = self.facts();
+        let relied_on = matches!(facts.act, Act::Take | Act::Keep | Act::Break | Act::Latch);
+        relied_on && !facts.plain
     }
 
     /// Whether this withdraws something for a caller that does not wait for it: the undo of a caller
@@ -236,16 +286,12 @@ impl Op {
     /// as one of a holder: it may also be an undo.
     #[inline]
     pub fn is_of_holder(&self) -> bool {
-        match self {
-            Self::Extend(_)
-            | Self::Restore(_)
-            | Self::Downgrade(_)
-            | Self::PlainExtend(_)
-            | Self::PlainRelease => true,
-            _ => {
-                let release = self.release();
-                release.is_some_and(|release| release.kind == ReleaseKind::Final)
+        match self.facts().act {
+            Act::Keep => true,
+            Act::GiveUp => {
+                !matches!(self.release(), Some(release) if release.kind == ReleaseKind::Undo)
             }
+            _ => false,
         }
     }
 
@@ -265,6 +311,57 @@ impl Op {
                 Some(release)
             }
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only a plain operation has neither a ballot nor a record.
+    #[test]
+    fn the_table_tells_plain_operations_from_others() {
+        let plain = [
+            Op::PlainAcquire(PlainAcquire { ttl_ms: 1 }),
+            Op::PlainExtend(PlainExtend { ttl_ms: 1 }),
+            Op::PlainRelease,
+        ];
+        for op in plain {
+            assert!(
+                op.is_plain() && !op.writes_holder() && !op.reads_breaks(),
+                "{op:?}"
+            );
+        }
+        let tickets: Arc<[Ticket]> = Arc::from([]);
+        let others = [
+            (Op::Inspect, false),
+            (
+                Op::Refresh(Refresh {
+                    tickets: Arc::clone(&tickets),
+                }),
+                false,
+            ),
+            (
+                Op::Attend(Attend {
+                    tickets,
+                    list: false,
+                    ttl_ms: 1,
+                }),
+                true,
+            ),
+            (
+                Op::Extend(Extend {
+                    ballot: Ballot::default(),
+                    ttl_ms: 1,
+                    delay_ms: 0,
+                }),
+                true,
+            ),
+        ];
+        for (op, relied_on) in others {
+            assert!(!op.is_plain(), "{op:?}");
+            assert_eq!(op.writes_holder(), relied_on, "{op:?}");
         }
     }
 }

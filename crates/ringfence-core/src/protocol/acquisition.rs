@@ -10,10 +10,9 @@ use crate::splitmix::SplitMix64;
 use crate::time::Timestamp;
 use crate::token::Token;
 
-use super::attempt::{Attempt, AttemptVerdict, Loss, ReplyBy, Timing};
-use super::jitter::Jitter;
+use super::attempt::{Attempt, AttemptVerdict, Loss, Timing};
 use super::slots::Asked;
-use super::{Cluster, Drift, Vote};
+use super::{Cluster, Drift, Failure, RoundMachine};
 
 pub use retry::majority_votes_in;
 
@@ -53,7 +52,7 @@ pub struct AcquireTerms {
 pub struct Acquisition {
     terms: AcquireTerms,
     started: Timestamp,
-    jitter: Jitter,
+    jitter: SplitMix64,
     /// The token and the ballot of the last attempt.
     last: Option<(Token, Ballot)>,
     floors: Vec<Option<Ballot>>,
@@ -130,13 +129,7 @@ pub enum Next {
 }
 
 /// Why there is no grant.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct AcquireFailure {
-    /// The reason.
-    pub kind: FailureKind,
-    /// Every node's vote in the last attempt, in node order.
-    pub votes: Vec<Vote>,
-}
+pub type AcquireFailure = Failure<FailureKind>;
 
 impl AcquireFailure {
     /// Other callers of this client were in the way until the wait was over. No node was asked, so
@@ -180,7 +173,7 @@ impl Acquisition {
         Self {
             terms,
             started: now,
-            jitter: Jitter(SplitMix64(seed)),
+            jitter: SplitMix64::new(seed),
             last: None,
             floors: vec![None; terms.nodes],
             lost: 0,
@@ -261,12 +254,7 @@ impl Acquisition {
             drift: self.terms.drift,
             min_validity: self.min_validity(),
             timeout: self.round_timeout(now),
-            reply_by: cluster
-                .reply_by(now)
-                .map(|(read_by, not_after_us)| ReplyBy {
-                    read_by,
-                    not_after_us,
-                }),
+            reply_by: cluster.reply_by(now),
         };
         let suspects = (0..self.terms.nodes).map(|node| cluster.is_silent(node));
         // While no majority may vote, only inspect the nodes. There is no queue to enter yet. A

@@ -1,51 +1,46 @@
-//! One attempt: one ballot, proposed to all nodes at once. The module `remains` computes what it may
-//! have left on the nodes, and `slot_reports` reads what they report of a semaphore.
-
-mod remains;
-mod slot_reports;
+//! One attempt: one ballot, proposed to all nodes at once; and what it may have left on the nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::{Acquire, Answer, Ballot, Claim, Kind, Op, Reply, Request, Ticket};
-use crate::node::CallError;
+use crate::message::{Acquire, Answer, Ballot, Claim, Kind, Op, Request, Slots, Ticket};
 use crate::time::Timestamp;
 use crate::token::Token;
 
+use super::cluster::ReplyBy;
+use super::round::{Purpose, Round, RoundNode, RoundReply};
 use super::slots::{self, Asked, SlotReport};
-use super::vote::count_once;
-use super::{Discount, Drift, Vote, deadline, quorum};
+use super::{Drift, GrantId, Vote, deadline};
 
-pub use remains::Target;
+/// How long the undo of a lost attempt waits for the missing answers: as long as the other nodes
+/// took, within these limits.
+const ANSWER_WAIT_MIN: Duration = Duration::from_millis(2);
+const ANSWER_WAIT_MAX: Duration = Duration::from_millis(20);
 
 /// One ballot, proposed to all nodes at once.
+pub type Attempt = Round<Proposal>;
+
+/// What an attempt proposes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Attempt {
+pub struct Proposal {
     token: Token,
     ballot: Ballot,
     ticket: Option<Ticket>,
-    t0: Timestamp,
     deadline: Timestamp,
     /// The latest time at which a majority still leaves enough validity, and at which its replies
     /// still count.
     latest_grant: Timestamp,
     /// The latest time at which the only node of the group may execute the request, on its clock.
     not_after_us: Option<u64>,
-    /// When to stop waiting for nodes that have not answered.
-    timeout: Timestamp,
-    nodes: Vec<AttemptNode>,
     inspects_only: bool,
     kind: Kind,
     /// The wanted slot of a semaphore; `None` for a lock.
     asked: Option<Asked>,
-    verdict: Option<AttemptVerdict>,
 }
 
+/// What an attempt keeps of a node beside its vote.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct AttemptNode {
-    vote: Vote,
-    /// The server that answered; zero before the answer.
-    server: u64,
+pub struct AttemptNote {
     floor: Option<Ballot>,
     /// The last call to the node timed out, so a lost verdict does not wait for it.
     suspect: bool,
@@ -56,6 +51,8 @@ struct AttemptNode {
     /// The call was never sent, because the caller has given up.
     withdrawn: bool,
 }
+
+type AttemptNode = RoundNode<AttemptNote>;
 
 /// The end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -85,6 +82,17 @@ pub enum Loss {
     Late,
 }
 
+/// What a node may have of our lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// Nothing.
+    Nothing,
+    /// Our token; the node confirmed it.
+    Holds,
+    /// Unknown: the acquire may still arrive.
+    Unknown,
+}
+
 /// The times of a round.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timing {
@@ -95,17 +103,6 @@ pub(super) struct Timing {
     /// Replies that are read later do not count, and the node must not execute the request later,
     /// on its own clock.
     pub(super) reply_by: Option<ReplyBy>,
-}
-
-/// The limits of an attempt on a node with a failover behind it. After them a former master must
-/// not grant, and its grant must not count: the lease of a holder that a new master has carried on
-/// may have ended there.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ReplyBy {
-    /// The latest time at which a reply is read.
-    pub(super) read_by: Timestamp,
-    /// The latest time at which the only node of the group executes the request, on its clock.
-    pub(super) not_after_us: Option<u64>,
 }
 
 impl Attempt {
@@ -121,67 +118,56 @@ impl Attempt {
         let deadline = deadline(t0, timing.ttl, timing.drift);
         let valid_enough = deadline - timing.min_validity;
         let read_by = timing.reply_by.map(|limit| limit.read_by);
-        Self {
+        let proposal = Proposal {
             token,
             ballot,
             ticket,
-            t0,
             deadline,
             latest_grant: read_by.map_or(valid_enough, |at| at.min(valid_enough)),
             not_after_us: timing.reply_by.and_then(|limit| limit.not_after_us),
-            timeout: timing.timeout,
-            nodes: suspects
-                .map(|suspect| AttemptNode {
-                    vote: Vote::Pending,
-                    server: 0,
-                    floor: None,
-                    suspect,
-                    holds: false,
-                    report: None,
-                    withdrawn: false,
-                })
-                .collect(),
             inspects_only: false,
             kind: Kind::Exclusive,
             asked: None,
-            verdict: None,
-        }
+        };
+        let notes = suspects.map(|suspect| AttemptNote {
+            floor: None,
+            suspect,
+            holds: false,
+            report: None,
+            withdrawn: false,
+        });
+        Self::begin(proposal, t0, timing.timeout, notes)
     }
 
     /// The same attempt, but with `inspects_only` it only inspects the nodes and cannot be won.
     ///
     /// A new cluster is only inspected: the error recommends `ringfence init`, and `init` would
     /// refuse a cluster in which an attempt has left records.
-    pub(super) fn inspecting_only(self, inspects_only: bool) -> Self {
-        Self {
-            inspects_only,
-            ..self
-        }
+    pub(super) fn inspecting_only(mut self, inspects_only: bool) -> Self {
+        self.purpose.inspects_only = inspects_only;
+        self
     }
 
     /// Whether the attempt only inspects the nodes.
     pub(super) fn inspects_only(&self) -> bool {
-        self.inspects_only
+        self.purpose.inspects_only
     }
 
     /// The same attempt, for this `kind` of lock. `asked` is the wanted slot of a semaphore.
-    pub(super) fn asking(self, kind: Kind, asked: Option<Asked>) -> Self {
-        Self {
-            kind,
-            asked,
-            ..self
-        }
+    pub(super) fn asking(mut self, kind: Kind, asked: Option<Asked>) -> Self {
+        (self.purpose.kind, self.purpose.asked) = (kind, asked);
+        self
     }
 
     /// The wanted slot of a semaphore; `None` for a lock.
     #[inline]
     pub fn asked(&self) -> Option<Asked> {
-        self.asked
+        self.purpose.asked
     }
 
     /// The slot with most votes, for a semaphore.
     pub fn slot(&self) -> Option<u32> {
-        match self.asked? {
+        match self.purpose.asked? {
             Asked::Slot(slot) => Some(slot),
             Asked::Any => slots::best(self.granted_slots()).map(|(slot, _)| slot),
         }
@@ -189,142 +175,70 @@ impl Attempt {
 
     fn granted_slots(&self) -> impl Iterator<Item = u32> + Clone {
         let granted = self.nodes.iter().filter(|n| n.vote == Vote::Granted);
-        granted.filter_map(|node| node.report.as_ref()?.slot)
+        granted.filter_map(|node| node.note.report.as_ref()?.slot)
     }
 
     /// The token of the attempt.
     #[inline]
     pub fn token(&self) -> &Token {
-        &self.token
+        &self.purpose.token
     }
 
     /// The proposed ballot.
     #[inline]
     pub fn ballot(&self) -> Ballot {
-        self.ballot
+        self.purpose.ballot
     }
 
     /// The caller's ticket, if the attempt carries one.
     #[inline]
     pub fn ticket(&self) -> Option<&Ticket> {
-        self.ticket.as_ref()
-    }
-
-    /// When the attempt began, before the first send.
-    #[inline]
-    pub fn t0(&self) -> Timestamp {
-        self.t0
-    }
-
-    /// When to call [`handle_timeout`](Self::handle_timeout), unless there is a verdict.
-    #[inline]
-    pub fn poll_timeout(&self) -> Option<Timestamp> {
-        self.verdict.is_none().then_some(self.timeout)
-    }
-
-    /// The verdict, as soon as it cannot change.
-    #[inline]
-    pub fn verdict(&self) -> Option<AttemptVerdict> {
-        self.verdict
-    }
-
-    /// Whether every node has answered, so that nothing changes any more.
-    pub fn is_complete(&self) -> bool {
-        let awaited = |vote: &Vote| matches!(vote, Vote::Pending | Vote::TimedOut);
-        !self.votes().any(awaited)
-    }
-
-    /// Every node's vote so far, in node order.
-    pub fn votes(&self) -> impl Iterator<Item = &Vote> + Clone {
-        self.nodes.iter().map(|node| &node.vote)
+        self.purpose.ticket.as_ref()
     }
 
     /// Whether every node granted the lock and its vote counts. Never true for a slot: nodes may
     /// have granted different slots.
     pub(super) fn is_unanimous(&self) -> bool {
-        let has_it = |node: &AttemptNode| node.holds && matches!(node.vote, Vote::Granted);
-        self.asked.is_none() && self.nodes.iter().all(has_it)
+        let has_it = |node: &AttemptNode| node.note.holds && matches!(node.vote, Vote::Granted);
+        self.purpose.asked.is_none() && self.nodes.iter().all(has_it)
     }
 
     /// The claims' floor on every node that reported it.
     pub(super) fn floors(&self) -> impl Iterator<Item = Option<Ballot>> {
-        self.nodes.iter().map(|node| node.floor)
+        self.nodes.iter().map(|node| node.note.floor)
     }
 
     /// The request for `claims`, with the lease that each node grants.
     pub fn request(&self, claims: &Arc<[Claim]>, lease: Duration, label: &Arc<str>) -> Request {
-        let slot = match self.asked {
+        let slot = match self.purpose.asked {
             Some(Asked::Slot(slot)) => Some(slot),
             Some(Asked::Any) | None => None,
         };
         let acquire = Acquire {
-            ballot: self.ballot,
+            ballot: self.purpose.ballot,
             ttl_ms: lease.as_millis() as u64,
             label: Arc::clone(label),
-            ticket: self.ticket.clone(),
-            not_after_us: self.not_after_us,
+            ticket: self.purpose.ticket.clone(),
+            not_after_us: self.purpose.not_after_us,
         };
         Request {
             claims: Arc::clone(claims),
-            token: self.token.clone(),
-            op: match self.inspects_only {
-                false => self.kind.acquire(slot, acquire),
+            token: self.purpose.token.clone(),
+            op: match self.purpose.inspects_only {
+                false => self.purpose.kind.acquire(slot, acquire),
                 true => Op::Inspect,
             },
         }
     }
 
-    /// Takes the outcome of the call to `node`. `discount`: why its answers do not count.
-    pub fn handle_reply(
-        &mut self,
-        node: usize,
-        outcome: Result<Reply, CallError>,
-        discount: Option<Discount>,
-        now: Timestamp,
-    ) {
-        let (outcome, report) = match self.asked {
-            None => (outcome, None),
-            Some(_) => slots::split_permit(outcome),
-        };
-        let state = &mut self.nodes[node];
-        state.report = report;
-        let server = outcome.as_ref().map_or(0, |reply| reply.standing.server);
-        state.server = server;
-        if let Ok(reply) = &outcome {
-            state.floor = reply.stamp.map(|stamp| stamp.floor);
-            state.holds = matches!(reply.answer, Answer::Granted);
-        }
-        state.vote = match &outcome {
-            // The node may vote now. `Stale` leads to a real attempt at once.
-            Ok(_) if self.inspects_only && discount.is_none() => Vote::Stale,
-            _ => Vote::of(outcome, discount),
-        };
-        count_once(
-            server,
-            self.nodes.iter_mut().map(|s| (s.server, &mut s.vote)),
-        );
-        if self.verdict.is_none() {
-            self.verdict = self.tally(now);
-        }
-    }
-
     /// The call to `node` was never sent, because the caller has given up.
     pub fn withdraw(&mut self, node: usize) {
-        self.nodes[node].withdrawn = true;
+        self.nodes[node].note.withdrawn = true;
     }
 
     /// Whether the call to `node` was withdrawn.
     pub fn was_withdrawn(&self, node: usize) -> bool {
-        self.nodes[node].withdrawn
-    }
-
-    /// Time has passed. After the timeout, nodes that have not answered do not count.
-    pub fn handle_timeout(&mut self, now: Timestamp) {
-        if self.verdict.is_some() || now < self.timeout {
-            return;
-        }
-        Vote::time_out(self.nodes.iter_mut().map(|node| &mut node.vote));
-        self.verdict = self.tally(now);
+        self.nodes[node].note.withdrawn
     }
 
     /// When it may be our turn on a majority of the nodes: when the holder's lease has ended, and
@@ -345,35 +259,176 @@ impl Attempt {
             })
             .collect();
         turns.sort_unstable();
-        turns.get(quorum(self.nodes.len()) - 1).copied()
+        turns.get(self.quorum() - 1).copied()
     }
 
-    fn tally(&self, now: Timestamp) -> Option<AttemptVerdict> {
-        let quorum = quorum(self.nodes.len());
-        let count =
-            |wanted: fn(&Vote) -> bool| self.nodes.iter().filter(|node| wanted(&node.vote)).count();
-        let all_granted = count(|vote| *vote == Vote::Granted);
-        let granted = match self.asked {
+    /// The identity of what this attempt may have left on the nodes.
+    pub fn grant_id(&self, claims: &Arc<[Claim]>) -> GrantId {
+        let slots = self.purpose.asked.map(|asked| match asked {
+            Asked::Any => Slots::All,
+            Asked::Slot(slot) => Slots::Only(slot),
+        });
+        GrantId {
+            claims: Arc::clone(claims),
+            token: self.purpose.token.clone(),
+            ballot: self.purpose.ballot,
+            kind: self.purpose.kind,
+            ticket: self.purpose.ticket.clone().map(Box::new),
+            slots: slots.map(|slots| Box::new((Arc::clone(claims), slots))),
+            receipt_delay_ms: 0,
+        }
+    }
+
+    /// Where this attempt may have left its ticket: on nodes that answered, and on nodes that it
+    /// may have reached.
+    pub fn remaining_tickets(&self) -> Vec<Target> {
+        let remains = self.remains().into_iter().zip(self.votes());
+        let ticket = |(target, vote): (Target, &Vote)| match target {
+            Target::Nothing if vote.is_answer() => Target::Holds,
+            target => target,
+        };
+        remains.map(ticket).collect()
+    }
+
+    /// Where this attempt may have left a grant, which must be undone if the attempt was lost.
+    ///
+    /// A node that answered held, stale or ahead has nothing of this ballot.
+    pub fn remains(&self) -> Vec<Target> {
+        let remains = self.nodes.iter().map(|state| self.remains_on(state));
+        remains.collect()
+    }
+
+    fn remains_on(&self, state: &AttemptNode) -> Target {
+        match &state.vote {
+            _ if self.purpose.inspects_only || state.note.withdrawn => Target::Nothing,
+            _ if state.note.holds => Target::Holds,
+            Vote::Pending | Vote::TimedOut => Target::Unknown,
+            Vote::Failed(error) if error.may_have_been_applied() => Target::Unknown,
+            _ => Target::Nothing,
+        }
+    }
+
+    /// Until when the undo of this attempt, which was lost at `now`, waits for the missing answers.
+    /// Mostly these nodes answer like the others, and there is nothing to undo. `None` if the undo
+    /// must be sent at once: a node that answered or failed may hold our token and block other
+    /// clients.
+    pub fn undo_waits_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let mut remains = self.remains().into_iter().zip(self.votes());
+        let left =
+            |(target, vote): (Target, &Vote)| target != Target::Nothing && *vote != Vote::Pending;
+        let pending = self.votes().any(|vote| *vote == Vote::Pending);
+        let waits = pending && !remains.any(left);
+        waits.then(|| now + now.since(self.t0()).clamp(ANSWER_WAIT_MIN, ANSWER_WAIT_MAX))
+    }
+
+    /// What each node has of the lock or slot that was won, and its vote. A different slot that a
+    /// node granted is not part of it.
+    pub(super) fn remains_of_won(&self) -> impl Iterator<Item = (Target, &Vote)> {
+        let won = self.slot();
+        self.nodes.iter().map(move |node| {
+            let target = match (&node.note.report, self.remains_on(node)) {
+                (Some(report), Target::Holds) if report.slot != won => Target::Nothing,
+                (_, target) => target,
+            };
+            (target, &node.vote)
+        })
+    }
+
+    /// The slot for the next attempt, if it is our turn.
+    pub(super) fn next_slot(&self) -> Option<u32> {
+        let nodes = self.nodes.iter();
+        let votes = nodes.filter_map(|node| Some((&node.vote, node.note.report.as_ref()?)));
+        slots::next(votes, self.nodes.len())
+    }
+
+    /// The largest number of permits that any client uses for the semaphore, as the nodes report
+    /// it.
+    pub fn most_permits(&self) -> Option<u64> {
+        let reports = self
+            .nodes
+            .iter()
+            .filter_map(|node| node.note.report.as_ref());
+        reports.map(|report| report.most).max()
+    }
+
+    /// What the nodes have beside the slot that was won: a surplus slot, or the ticket where no
+    /// slot was granted. For nodes that have not answered it is [`Target::Unknown`].
+    pub fn surplus_slots(&self) -> Vec<Target> {
+        let (won, named) = (self.slot(), self.purpose.asked != Some(Asked::Any));
+        let waits = self.purpose.ticket.is_some();
+        let remains = self.remains().into_iter().zip(&self.nodes);
+        let stray = |(target, node): (Target, &AttemptNode)| match (&node.note.report, target) {
+            (Some(report), Target::Holds) if report.slot == won => Target::Nothing,
+            // A ticket that is no longer needed would block the waiters behind it.
+            (Some(_), Target::Nothing) if waits => Target::Holds,
+            // A node never replaces a slot that was asked for, so there is no surplus slot.
+            (_, Target::Unknown) if named => match waits {
+                true => Target::Holds,
+                false => Target::Nothing,
+            },
+            (_, target) => target,
+        };
+        remains.map(stray).collect()
+    }
+
+    /// How many answers to wait for. A node whose last call timed out is left out, if enough of the
+    /// others can still answer for a majority. Nodes that failed or do not count cannot.
+    fn awaited(&self, quorum: usize) -> usize {
+        let pending = |node: &&AttemptNode| node.vote == Vote::Pending;
+        let trusted = self.nodes.iter().filter(|node| !node.note.suspect);
+        let able = trusted.clone().filter(|n| pending(n) || n.vote.is_answer());
+        if able.count() >= quorum {
+            trusted.filter(pending).count()
+        } else {
+            self.nodes.iter().filter(pending).count()
+        }
+    }
+}
+
+impl Purpose for Proposal {
+    type Note = AttemptNote;
+    type Verdict = AttemptVerdict;
+    const VOTES: bool = true;
+
+    fn vote(&mut self, note: &mut AttemptNote, mut reply: RoundReply) -> Option<Vote> {
+        if self.asked.is_some() {
+            (reply.outcome, note.report) = slots::split_permit(reply.outcome);
+        }
+        if let Ok(reply) = &reply.outcome {
+            note.floor = reply.stamp.map(|stamp| stamp.floor);
+            note.holds = matches!(reply.answer, Answer::Granted);
+        }
+        Some(match &reply.outcome {
+            // The node may vote now. `Stale` leads to a real attempt at once.
+            Ok(_) if self.inspects_only && reply.discount.is_none() => Vote::Stale,
+            _ => reply.vote(),
+        })
+    }
+
+    fn tally(round: &Attempt, now: Timestamp) -> Option<AttemptVerdict> {
+        let (proposal, quorum) = (&round.purpose, round.quorum());
+        let all_granted = round.count(|vote| *vote == Vote::Granted);
+        let granted = match proposal.asked {
             None => all_granted,
             // Votes for different slots do not add up.
             Some(_) => {
-                let wanted = self.slot();
-                let granted = self.granted_slots();
+                let wanted = round.slot();
+                let granted = round.granted_slots();
                 granted.filter(|slot| Some(*slot) == wanted).count()
             }
         };
         if granted >= quorum {
             // A clock that jumped past the deadline since the first send is handled here.
-            return Some(if now <= self.latest_grant {
+            return Some(if now <= proposal.latest_grant {
                 AttemptVerdict::Won {
-                    deadline: self.deadline,
+                    deadline: proposal.deadline,
                 }
             } else {
                 AttemptVerdict::Lost(Loss::Late)
             });
         }
-        let awaited = self.awaited(quorum);
-        let answers = count(Vote::is_answer);
+        let awaited = round.awaited(quorum);
+        let answers = round.count(Vote::is_answer);
         // The attempt may be lost already. But while fewer than a majority have answered, the
         // missing answers decide why: a holder, an outage, a quarantine or a wrong setting. A dead
         // node that fails at once must not turn a held lock into an outage.
@@ -381,8 +436,8 @@ impl Attempt {
         if granted + awaited >= quorum || undecided {
             return None;
         }
-        let stale = count(|vote| *vote == Vote::Stale);
-        let ahead = count(|vote| matches!(vote, Vote::Ahead | Vote::TicketOld));
+        let stale = round.count(|vote| *vote == Vote::Stale);
+        let ahead = round.count(|vote| matches!(vote, Vote::Ahead | Vote::TicketOld));
         Some(AttemptVerdict::Lost(if answers < quorum {
             Loss::NoQuorum
         } else if all_granted + stale >= quorum {
@@ -392,18 +447,5 @@ impl Attempt {
         } else {
             Loss::Held
         }))
-    }
-
-    /// How many answers to wait for. A node whose last call timed out is left out, if enough of the
-    /// others can still answer for a majority. Nodes that failed or do not count cannot.
-    fn awaited(&self, quorum: usize) -> usize {
-        let pending = |node: &&AttemptNode| node.vote == Vote::Pending;
-        let trusted = self.nodes.iter().filter(|node| !node.suspect);
-        let able = trusted.clone().filter(|n| pending(n) || n.vote.is_answer());
-        if able.count() >= quorum {
-            trusted.filter(pending).count()
-        } else {
-            self.nodes.iter().filter(pending).count()
-        }
     }
 }

@@ -7,13 +7,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::{Answer, Ballot, Break, Claim, Op, Reply, Request};
-use crate::node::CallError;
+use crate::message::{Answer, Ballot, Break, Claim, Op, Request};
 use crate::time::Timestamp;
 
 use super::request::of_no_holder;
-use super::vote::count_once;
-use super::{Cluster, Discount, Vote, quorum};
+use super::round::{Purpose, Round, RoundReply};
+use super::{Cluster, RoundMachine, Vote};
 
 /// After so many refused ballots in a row, other clients raise the fence faster than we can.
 const ROUNDS_MAX: u32 = 12;
@@ -28,19 +27,17 @@ pub struct BreakCall {
 }
 
 /// One round of a break: one ballot, sent to all nodes.
+pub type BreakRound = Round<Breaking>;
+
+/// What a round of a break proposes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct BreakRound {
+pub struct Breaking {
     ballot: Ballot,
-    t0: Timestamp,
-    timeout: Timestamp,
-    nodes: Vec<BreakNode>,
-    verdict: Option<BreakVerdict>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct BreakNode {
-    vote: Vote,
-    server: u64,
+/// What a round of a break keeps of a node beside its vote.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct BreakReport {
     floor: Option<Ballot>,
     removed: u64,
 }
@@ -95,30 +92,20 @@ impl BreakCall {
     ) -> BreakRound {
         self.rounds += 1;
         let choice = cluster.choose(&self.floors, now);
-        let unheard = BreakNode {
-            vote: Vote::Pending,
-            server: 0,
-            floor: None,
-            removed: 0,
-        };
-        BreakRound {
-            ballot: choice.map(|choice| choice.ballot).unwrap_or_default(),
-            t0: now,
-            timeout: now + patience,
-            nodes: vec![unheard; self.floors.len()],
-            verdict: None,
-        }
+        let ballot = choice.map(|choice| choice.ballot).unwrap_or_default();
+        let reports = vec![BreakReport::default(); self.floors.len()];
+        BreakRound::begin(Breaking { ballot }, now, now + patience, reports)
     }
 
     /// Decides what follows `round`.
     pub fn conclude(&mut self, round: &BreakRound) -> BreakNext {
         for (node, state) in round.nodes.iter().enumerate() {
-            self.floors[node] = state.floor.or(self.floors[node]);
-            self.removed[node] += state.removed;
+            self.floors[node] = state.note.floor.or(self.floors[node]);
+            self.removed[node] += state.note.removed;
         }
-        match round.verdict {
+        match round.verdict() {
             Some(BreakVerdict::Broken) => BreakNext::Broken {
-                fence: round.ballot,
+                fence: round.purpose.ballot,
                 holders: self.removed.iter().copied().max().unwrap_or_default(),
             },
             Some(BreakVerdict::Changed) => BreakNext::Changed,
@@ -131,79 +118,42 @@ impl BreakCall {
 impl BreakRound {
     /// The request of this round. The ballot in `what` is replaced.
     pub fn request(&self, claims: &Arc<[Claim]>, what: &Break) -> Request {
-        let ballot = self.ballot;
+        let ballot = self.purpose.ballot;
         let op = Op::Break(Break {
             ballot,
             ..what.clone()
         });
         of_no_holder(Arc::clone(claims), op)
     }
+}
 
-    /// When the round began, before the first send.
-    pub fn t0(&self) -> Timestamp {
-        self.t0
-    }
+impl Purpose for Breaking {
+    type Note = BreakReport;
+    type Verdict = BreakVerdict;
 
-    /// When to call [`handle_timeout`](Self::handle_timeout), unless there is a verdict.
-    pub fn poll_timeout(&self) -> Option<Timestamp> {
-        self.verdict.is_none().then_some(self.timeout)
-    }
-
-    /// The verdict, as soon as it cannot change.
-    pub fn verdict(&self) -> Option<BreakVerdict> {
-        self.verdict
-    }
-
-    /// Every node's vote so far, in node order.
-    pub fn votes(&self) -> impl Iterator<Item = &Vote> {
-        self.nodes.iter().map(|node| &node.vote)
-    }
-
-    /// Takes the outcome of the call to `node`. `discount`: why its answers do not count.
-    pub fn handle_reply(
-        &mut self,
-        node: usize,
-        outcome: Result<Reply, CallError>,
-        discount: Option<Discount>,
-    ) {
-        let state = &mut self.nodes[node];
-        if let Ok(reply) = &outcome {
-            state.server = reply.standing.server;
-            state.floor = reply.stamp.map(|stamp| stamp.floor);
+    fn vote(&mut self, report: &mut BreakReport, reply: RoundReply) -> Option<Vote> {
+        if let Ok(reply) = &reply.outcome {
+            report.floor = reply.stamp.map(|stamp| stamp.floor);
             if let Answer::Removed { holders } = reply.answer {
-                state.removed = holders;
+                report.removed = holders;
             }
         }
-        let server = state.server;
-        state.vote = Vote::of(outcome, discount);
-        let all = self.nodes.iter_mut().map(|s| (s.server, &mut s.vote));
-        count_once(server, all);
-        self.verdict = self.verdict.or_else(|| self.tally());
+        Some(reply.vote())
     }
 
-    /// Time has passed. After the timeout, nodes that have not answered do not count.
-    pub fn handle_timeout(&mut self, now: Timestamp) {
-        if self.verdict.is_some() || now < self.timeout {
-            return;
-        }
-        Vote::time_out(self.nodes.iter_mut().map(|node| &mut node.vote));
-        self.verdict = self.tally();
-    }
-
-    fn tally(&self) -> Option<BreakVerdict> {
-        let quorum = quorum(self.nodes.len());
-        let count = |wanted: fn(&Vote) -> bool| self.votes().filter(|v| wanted(v)).count();
-        let broken = count(|vote| *vote == Vote::Granted);
+    fn tally(round: &BreakRound, _: Timestamp) -> Option<BreakVerdict> {
+        let quorum = round.quorum();
+        let broken = round.count(|vote| *vote == Vote::Granted);
         if broken >= quorum {
             return Some(BreakVerdict::Broken);
         }
         // A break that reached a minority is not undone: the holder has lost these nodes. So wait
         // for every node before giving up.
-        if count(|vote| *vote == Vote::Pending) > 0 {
+        if round.count(|vote| *vote == Vote::Pending) > 0 {
             return None;
         }
-        let refused = count(|vote| matches!(vote, Vote::Stale | Vote::Ahead));
-        let held = count(|vote| matches!(vote, Vote::Held(_)));
+        let refused = round.count(|vote| matches!(vote, Vote::Stale | Vote::Ahead));
+        let held = round.count(|vote| matches!(vote, Vote::Held(_)));
         Some(if broken + refused + held < quorum {
             BreakVerdict::NoQuorum
         } else if broken + refused >= quorum {

@@ -2,32 +2,24 @@
 
 use std::time::Duration;
 
-use crate::message::{Answer, Reply};
-use crate::node::CallError;
+use crate::message::Answer;
 use crate::time::Timestamp;
 
-use super::vote::count_once;
-use super::{Discount, Drift, Vote, deadline, quorum};
+use super::round::{Purpose, Round, RoundReply};
+use super::{Drift, RoundMachine, Vote, deadline};
 
 /// One round that extends a hold on all nodes.
+pub type Extension = Round<Extending>;
+
+/// What an extension grants.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Extension {
-    t0: Timestamp,
+pub struct Extending {
     deadline: Timestamp,
-    timeout: Timestamp,
-    nodes: Vec<ExtensionNode>,
-    verdict: Option<ExtensionVerdict>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct ExtensionNode {
-    vote: Vote,
-    /// The server that answered; zero before the answer.
-    server: u64,
-    /// The node has no holder, so our token can be restored there. Or it is the only node and in
-    /// quarantine, and its holder may be older than we are.
-    vacant: bool,
-}
+/// Whether the node has no holder, so that our token can be restored there. Or it is the only node
+/// and in quarantine, and its holder may be older than we are.
+type Vacant = bool;
 
 /// The verdict of the round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,135 +44,61 @@ impl Extension {
         drift: Drift,
         call_timeout: Duration,
     ) -> Self {
-        let unheard = ExtensionNode {
-            vote: Vote::Pending,
-            server: 0,
-            vacant: false,
-        };
-        Self {
-            t0,
-            deadline: deadline(t0, ttl, drift),
-            timeout: t0 + call_timeout,
-            nodes: vec![unheard; nodes],
-            verdict: None,
-        }
-    }
-
-    /// When the round began, before the first send. Its deadline counts from here, however late the
-    /// replies are.
-    pub fn t0(&self) -> Timestamp {
-        self.t0
-    }
-
-    /// When to call [`handle_timeout`](Self::handle_timeout), unless there is a verdict.
-    pub fn poll_timeout(&self) -> Option<Timestamp> {
-        self.verdict.is_none().then_some(self.timeout)
-    }
-
-    /// The verdict, as soon as it cannot change.
-    pub fn verdict(&self) -> Option<ExtensionVerdict> {
-        self.verdict
-    }
-
-    /// Every node's vote so far, in node order.
-    pub fn votes(&self) -> impl Iterator<Item = &Vote> + Clone {
-        self.nodes.iter().map(|node| &node.vote)
-    }
-
-    /// The number of nodes.
-    pub fn nodes(&self) -> usize {
-        self.nodes.len()
-    }
-
-    /// `node`'s vote so far.
-    pub fn vote(&self, node: usize) -> &Vote {
-        &self.nodes[node].vote
-    }
-
-    /// Takes the outcome of the call to `node`.
-    ///
-    /// An answer that does not count proves neither that the lock is held nor that it is lost, even
-    /// if the node has our token.
-    pub fn handle_reply(
-        &mut self,
-        node: usize,
-        outcome: Result<Reply, CallError>,
-        discount: Option<Discount>,
-        now: Timestamp,
-    ) {
-        let server = outcome.as_ref().map_or(0, |reply| reply.standing.server);
-        let quarantined = matches!(discount, Some(Discount::Quarantined { .. }));
-        let may_be_outdated = quarantined && self.nodes.len() == 1;
-        let state = &mut self.nodes[node];
-        state.server = server;
-        state.vacant = match outcome.as_ref().map(|reply| &reply.answer) {
-            Ok(Answer::Gone) => true,
-            Ok(Answer::Held(_)) => may_be_outdated,
-            _ => false,
-        };
-        state.vote = Vote::of(outcome, discount);
-        count_once(
-            server,
-            self.nodes.iter_mut().map(|s| (s.server, &mut s.vote)),
-        );
-        if self.verdict.is_none() {
-            self.verdict = self.tally(now);
-        }
-    }
-
-    /// Time has passed. After the timeout, nodes that have not answered do not count.
-    pub fn handle_timeout(&mut self, now: Timestamp) {
-        if self.verdict.is_some() || now < self.timeout {
-            return;
-        }
-        Vote::time_out(self.nodes.iter_mut().map(|node| &mut node.vote));
-        self.verdict = self.tally(now);
+        let deadline = deadline(t0, ttl, drift);
+        let vacant = std::iter::repeat_n(false, nodes);
+        Self::begin(Extending { deadline }, t0, t0 + call_timeout, vacant)
     }
 
     /// The nodes that lost our token and have no other holder. The lock is restored there after the
     /// round, failed or not, unless the loss is proved. These nodes count from the next round on.
     pub fn to_restore(&self) -> impl Iterator<Item = usize> {
-        let alive = self
-            .verdict
-            .is_some_and(|verdict| verdict != ExtensionVerdict::Lost);
+        let verdict = self.verdict();
+        let alive = verdict.is_some_and(|verdict| verdict != ExtensionVerdict::Lost);
         let nodes = self.nodes.iter().enumerate();
-        nodes.filter_map(move |(node, state)| (alive && state.vacant).then_some(node))
+        nodes.filter_map(move |(node, state)| (alive && state.note).then_some(node))
     }
 
     /// Takes the next of the nodes [`to_restore`](Self::to_restore), each once.
     pub fn take_restore(&mut self) -> Option<usize> {
         let node = self.to_restore().next()?;
-        self.nodes[node].vacant = false;
+        self.nodes[node].note = false;
         Some(node)
-    }
-
-    /// Whether every node has answered, so that nothing changes any more.
-    pub fn is_complete(&self) -> bool {
-        let awaited = |vote: &Vote| matches!(vote, Vote::Pending | Vote::TimedOut);
-        !self.votes().any(awaited)
     }
 
     /// The new deadline of the hold, if a majority confirmed the round after it had failed. The
     /// late confirmation is as good as one in time, because the deadline counts from t0.
     pub fn late_deadline(&self) -> Option<Timestamp> {
-        let kept = self.votes().filter(|vote| **vote == Vote::Granted);
-        let confirmed = self.verdict == Some(ExtensionVerdict::Unsure)
-            && kept.count() >= quorum(self.nodes.len());
-        confirmed.then_some(self.deadline)
+        let confirmed = self.verdict() == Some(ExtensionVerdict::Unsure)
+            && self.count(|vote| *vote == Vote::Granted) >= self.quorum();
+        confirmed.then_some(self.purpose.deadline)
+    }
+}
+
+impl Purpose for Extending {
+    type Note = Vacant;
+    type Verdict = ExtensionVerdict;
+
+    /// An answer that does not count proves neither that the lock is held nor that it is lost, even
+    /// if the node has our token.
+    fn vote(&mut self, vacant: &mut Vacant, reply: RoundReply) -> Option<Vote> {
+        let quarantined = matches!(reply.discount, Some(Vote::Quarantined { .. }));
+        *vacant = match reply.outcome.as_ref().map(|reply| &reply.answer) {
+            Ok(Answer::Gone) => true,
+            Ok(Answer::Held(_)) => quarantined && reply.alone,
+            _ => false,
+        };
+        Some(reply.vote())
     }
 
-    fn tally(&self, now: Timestamp) -> Option<ExtensionVerdict> {
-        let nodes = self.nodes.len();
-        let quorum = quorum(nodes);
-        let count = |wanted: fn(&Vote) -> bool| self.votes().filter(|v| wanted(v)).count();
-        let kept = count(|vote| *vote == Vote::Granted);
-        let lost = count(Vote::proves_loss);
-        let pending = count(|vote| *vote == Vote::Pending);
-        let in_time = now < self.deadline;
+    fn tally(round: &Extension, now: Timestamp) -> Option<ExtensionVerdict> {
+        let (nodes, quorum) = (round.nodes.len(), round.quorum());
+        let deadline = round.purpose.deadline;
+        let kept = round.count(|vote| *vote == Vote::Granted);
+        let lost = round.count(Vote::proves_loss);
+        let pending = round.count(|vote| *vote == Vote::Pending);
+        let in_time = now < deadline;
         if kept >= quorum && in_time {
-            return Some(ExtensionVerdict::Extended {
-                deadline: self.deadline,
-            });
+            return Some(ExtensionVerdict::Extended { deadline });
         }
         if nodes - lost < quorum {
             return Some(ExtensionVerdict::Lost);
@@ -195,8 +113,8 @@ impl Extension {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Standing;
-    use crate::node::{Trouble, TroubleKind};
+    use crate::message::{Reply, Standing};
+    use crate::node::{CallError, Trouble, TroubleKind};
 
     const T0: Timestamp = Timestamp::from_nanos(1_000_000_000);
     const TTL: Duration = Duration::from_secs(10);
@@ -244,7 +162,7 @@ mod tests {
         round.handle_timeout(T0 + TIMEOUT);
         let late = T0 + TIMEOUT * 2;
         round.handle_reply(0, extended(), None, late);
-        let young = Discount::Quarantined { left: TTL };
+        let young = Vote::Quarantined { left: TTL };
         round.handle_reply(1, extended(), Some(young), late);
         let trouble = Trouble::new(TroubleKind::Disconnected, "gone");
         round.handle_reply(2, Err(CallError::Unknown(trouble)), None, late);

@@ -115,13 +115,14 @@ fn unsafe_values(node: &str, why: &str) -> CallError {
     CallError::Refused(Trouble::new(TroubleKind::Group, detail))
 }
 
-/// Whether no further answer can change the decision: a majority reports the same values, or a
-/// majority has none yet.
+/// Whether no further answer can change the decision: a majority reports the same values. A majority
+/// without values decides nothing. If it was restarted empty, the other nodes still know the group's
+/// quarantine, and a shorter one would let the restarted nodes vote while lost locks are still held.
 pub fn settled(answers: &[Option<Result<Facts, CallError>>]) -> bool {
-    let safe = |group: &Option<Group>| group.is_none_or(|group| group.check().is_ok());
-    let reported = answers.iter().flatten().flatten().map(|facts| facts.group);
-    let reported: Vec<Option<Group>> = reported.filter(safe).collect();
-    let alike = |one: &Option<Group>| reported.iter().filter(|other| *other == one).count();
+    let reported = answers.iter().flatten().flatten();
+    let reported = reported.filter_map(|facts| facts.group);
+    let reported: Vec<Group> = reported.filter(|group| group.check().is_ok()).collect();
+    let alike = |one: &Group| reported.iter().filter(|other| *other == one).count();
     let most = reported.iter().map(alike).max().unwrap_or_default();
     most >= quorum(answers.len())
 }

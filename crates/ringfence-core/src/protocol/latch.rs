@@ -12,9 +12,8 @@ use std::time::Duration;
 use crate::splitmix::SplitMix64;
 use crate::time::Timestamp;
 
-use super::jitter::Jitter;
 use super::latch_round::{LatchRound, LatchTally, Question};
-use super::{Cluster, Vote, quorum};
+use super::{Cluster, Failure, Vote, quorum};
 
 /// A waiter asks again after this time, even if it was not woken and no refresh showed a change.
 const POLL: Duration = Duration::from_secs(30);
@@ -46,7 +45,7 @@ pub struct LatchTerms {
 pub struct LatchCall {
     terms: LatchTerms,
     started: Timestamp,
-    jitter: Jitter,
+    jitter: SplitMix64,
     /// The party that arrives; `None` for a caller that only waits.
     party: Option<Arc<str>>,
     question: Question,
@@ -76,13 +75,7 @@ pub enum LatchNext {
 }
 
 /// Why a call about a latch failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LatchFailure {
-    /// The reason.
-    pub kind: LatchFailureKind,
-    /// Every node's vote in the last round, in node order.
-    pub votes: Vec<Vote>,
-}
+pub type LatchFailure = Failure<LatchFailureKind>;
 
 /// The reason why a call about a latch failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -128,7 +121,7 @@ impl LatchCall {
         Self {
             terms,
             started: now,
-            jitter: Jitter(SplitMix64(seed)),
+            jitter: SplitMix64::new(seed),
             party,
             question,
             no_quorum_since: None,

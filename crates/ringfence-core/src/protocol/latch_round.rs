@@ -16,11 +16,11 @@ use crate::message::{Answer, Arrivals, Reply};
 use crate::node::CallError;
 use crate::time::Timestamp;
 
-use super::vote::count_once;
-use super::{Cluster, Discount, Vote, quorum};
+use super::round::{Purpose, Round, RoundNode, RoundReply, count_once};
+use super::{Cluster, Vote};
 
 /// What a round asks the nodes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Question {
     /// Report the parties that have arrived.
     Look,
@@ -33,30 +33,28 @@ pub enum Question {
     },
 }
 
-/// One round about a latch. Its inputs are replies and time; its result is the
-/// [`tally`](Self::tally).
-#[derive(Debug, Clone)]
-pub struct LatchRound {
+/// One round about a latch. Its result is the tally; its verdict says only
+/// that no further answer can change what follows.
+pub type LatchRound = Round<LatchQuestion>;
+
+/// What a round about a latch asks, and what it knows of the nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LatchQuestion {
     question: Question,
     /// What was known about the nodes when the round began, and what their replies add.
     cluster: Cluster,
     /// How long the nodes keep a latch without any call about it.
     lifetime: Duration,
-    t0: Timestamp,
-    timeout: Timestamp,
-    replies: Vec<NodeReply>,
-    /// Nodes whose last call timed out. The round does not wait for them once the others have
-    /// answered.
-    suspects: Vec<bool>,
-    over: bool,
 }
 
-#[derive(Debug, Clone)]
-enum NodeReply {
-    Pending,
-    TimedOut,
+/// What a round about a latch keeps of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LatchNote {
+    /// The last call to the node timed out. The round does not wait for it once the others have
+    /// answered.
+    suspect: bool,
     /// The outcome of the call, and why it does not count.
-    Outcome(Result<Reply, CallError>, Option<Discount>),
+    reply: Option<(Result<Reply, CallError>, Option<Vote>)>,
 }
 
 /// The result of a round.
@@ -87,109 +85,55 @@ impl LatchRound {
         timeout: Timestamp,
         nodes: usize,
     ) -> Self {
-        Self {
+        let notes = (0..nodes).map(|node| LatchNote {
+            suspect: cluster.is_silent(node),
+            reply: None,
+        });
+        let question = LatchQuestion {
             question,
             cluster: cluster.clone(),
             lifetime,
-            t0,
-            timeout,
-            replies: vec![NodeReply::Pending; nodes],
-            suspects: (0..nodes).map(|node| cluster.is_silent(node)).collect(),
-            over: false,
-        }
+        };
+        Self::begin(question, t0, timeout, notes)
     }
 
     /// What the round asks the nodes.
     pub fn question(&self) -> &Question {
-        &self.question
-    }
-
-    /// When the round began, before the first send.
-    pub fn t0(&self) -> Timestamp {
-        self.t0
-    }
-
-    /// When to call [`handle_timeout`](Self::handle_timeout), unless the round is over.
-    pub fn poll_timeout(&self) -> Option<Timestamp> {
-        (!self.over).then_some(self.timeout)
-    }
-
-    /// Whether no further answer can change what follows.
-    pub fn is_over(&self) -> bool {
-        self.over
-    }
-
-    /// Takes the outcome of the call to `node`. `discount`: why its answers do not count. Answers
-    /// after the timeout are ignored: all answers of a round must come from a time span that is
-    /// short compared with the quarantine.
-    pub fn handle_reply(
-        &mut self,
-        node: usize,
-        outcome: Result<Reply, CallError>,
-        discount: Option<Discount>,
-        now: Timestamp,
-    ) {
-        // The client has already handled what the reply proves about clocks.
-        let _ = self.cluster.observe(node, &outcome, self.t0, now);
-        if now < self.timeout {
-            self.replies[node] = NodeReply::Outcome(outcome, discount);
-            self.over = self.over || self.decides(now);
-        }
-    }
-
-    /// Time has passed. After the timeout, nodes that have not answered do not count.
-    pub fn handle_timeout(&mut self, now: Timestamp) {
-        if self.over || now < self.timeout {
-            return;
-        }
-        for reply in &mut self.replies {
-            if matches!(reply, NodeReply::Pending) {
-                *reply = NodeReply::TimedOut;
-            }
-        }
-        self.over = true;
+        &self.purpose.question
     }
 
     /// How many arrivals each node reports, in node order.
     pub fn arrived(&self) -> Vec<Option<u64>> {
-        let arrivals = |reply: &NodeReply| arrivals(reply).map(|arrivals| arrivals.arrived);
-        self.replies.iter().map(arrivals).collect()
-    }
-
-    /// The nodes that did not answer before the timeout.
-    pub fn silent(&self) -> Vec<usize> {
-        let replies = self.replies.iter().enumerate();
-        let silent = replies.filter(|(_, reply)| matches!(reply, NodeReply::TimedOut));
-        silent.map(|(node, _)| node).collect()
+        let arrived = |node| arrivals(node).map(|arrivals| arrivals.arrived);
+        self.nodes.iter().map(arrived).collect()
     }
 
     /// The lower median of the nodes' clocks when the round began. This is the creation time of a
     /// latch that none of them knew. It must not be later, however long the answers took: arrivals
     /// that other clients stored meanwhile must not be older than the latch.
     pub fn began_us(&self) -> Option<u64> {
-        self.cluster.median_clock(self.t0)
+        self.purpose.cluster.median_clock(self.t0())
     }
 
     /// The result at `now`.
     pub fn tally(&self, now: Timestamp) -> LatchTally {
-        let known = || self.replies.iter().filter_map(arrivals);
+        let known = || self.nodes.iter().filter_map(arrivals);
         let since_us = known().filter_map(|arrivals| arrivals.since_us).min();
         let parties: BTreeSet<Arc<str>> = known().flat_map(|a| a.parties.iter().cloned()).collect();
-        let mut votes: Vec<Vote> = (0..self.replies.len())
-            .map(|node| self.vote(node, since_us, now))
-            .collect();
-        let servers = self.replies.iter().map(server);
-        for server in servers.clone() {
-            count_once(server, servers.clone().zip(&mut votes));
+        let nodes = self.nodes.iter().enumerate();
+        let votes = nodes.map(|(node, state)| self.vote_about(node, state, since_us, now));
+        let mut votes: Vec<Vote> = votes.collect();
+        for server in self.servers() {
+            count_once(server, self.servers().zip(&mut votes));
         }
         let majority_has = |wanted: &dyn Fn(&BTreeSet<&Arc<str>>) -> bool| {
-            let counted = self.replies.iter().zip(&votes);
+            let counted = self.nodes.iter().zip(&votes);
             let counted = counted.filter(|(_, vote)| **vote == Vote::Granted);
-            let having = counted.filter(|(reply, _)| {
-                let has = arrivals(reply).map(|arrivals| arrivals.parties.iter().collect());
+            let having = counted.filter(|(node, _)| {
+                let has = arrivals(node).map(|arrivals| arrivals.parties.iter().collect());
                 has.is_some_and(|has| wanted(&has))
             });
-            having.count() >= quorum(self.replies.len())
+            having.count() >= self.quorum()
         };
         LatchTally {
             speaks: majority_has(&|_| true),
@@ -202,11 +146,16 @@ impl LatchRound {
     }
 
     /// The vote of `node` about a latch that was created at `since_us`, or that no node knows.
-    fn vote(&self, node: usize, since_us: Option<u64>, now: Timestamp) -> Vote {
-        let (outcome, given) = match &self.replies[node] {
-            NodeReply::Pending => return Vote::Pending,
-            NodeReply::TimedOut => return Vote::TimedOut,
-            NodeReply::Outcome(outcome, discount) => (outcome, *discount),
+    fn vote_about(
+        &self,
+        node: usize,
+        state: &RoundNode<LatchNote>,
+        since_us: Option<u64>,
+        now: Timestamp,
+    ) -> Vote {
+        let (cluster, t0) = (&self.purpose.cluster, self.t0());
+        let Some((outcome, given)) = &state.note.reply else {
+            return state.vote.clone();
         };
         let Ok(Reply {
             answer: Answer::Arrivals(_),
@@ -217,20 +166,18 @@ impl LatchRound {
             return Vote::of(outcome.clone(), None);
         };
         // Ignore a quarantine: the comparison with the latch's age below is the stricter rule.
-        let by_clock = |discount: &Discount| !matches!(discount, Discount::Quarantined { .. });
-        let found = self.cluster.discount(node, *standing, self.t0, now);
-        if let Some(discount) = given.filter(by_clock).or(found.filter(by_clock)) {
-            return discount.into();
+        let by_clock = |discount: &Vote| !matches!(discount, Vote::Quarantined { .. });
+        let given = given.clone().filter(by_clock);
+        let found = || cluster.discount(node, *standing, t0, now).filter(by_clock);
+        if let Some(discount) = given.or_else(found) {
+            return discount;
         }
         let age = since_us.map(|since_us| {
-            let clock_us = self.cluster.median_clock(now).unwrap_or_default();
+            let clock_us = cluster.median_clock(now).unwrap_or_default();
             Duration::from_micros(clock_us.saturating_sub(since_us))
         });
-        let span = age.unwrap_or(self.lifetime);
-        match self
-            .cluster
-            .time_until_old_enough(node, *standing, span, now)
-        {
+        let span = age.unwrap_or(self.purpose.lifetime);
+        match cluster.time_until_old_enough(node, *standing, span, now) {
             None => Vote::Granted,
             // This is final: the latch and the node grow older at the same rate.
             Some(_) if age.is_some() => Vote::BornLater,
@@ -239,40 +186,45 @@ impl LatchRound {
     }
 
     fn asked(&self) -> &[Arc<str>] {
-        match &self.question {
+        match &self.purpose.question {
             Question::Look => &[],
             Question::Add { parties, .. } => parties,
         }
     }
-
-    /// Whether the answers so far decide what follows. A majority that has stored the parties does.
-    /// If only a part of a majority has, wait: other nodes may have stored them, too.
-    fn decides(&self, now: Timestamp) -> bool {
-        let awaited = self.replies.iter().zip(&self.suspects);
-        let mut awaited =
-            awaited.filter(|(reply, suspect)| matches!(reply, NodeReply::Pending) && !**suspect);
-        awaited.next().is_none() || self.tally(now).taken
-    }
 }
 
-/// The server that answered; zero if none did.
-fn server(reply: &NodeReply) -> u64 {
-    match reply {
-        NodeReply::Outcome(Ok(reply), _) => reply.standing.server,
-        _ => 0,
+impl Purpose for LatchQuestion {
+    type Note = LatchNote;
+    type Verdict = ();
+
+    /// Answers after the timeout are ignored: all answers of a round must come from a time span
+    /// that is short compared with the quarantine. What an answer counts as depends on all of
+    /// them, so [`LatchRound::tally`] decides it; until then `Granted` says that there is one.
+    fn vote(&mut self, note: &mut LatchNote, reply: RoundReply) -> Option<Vote> {
+        // The client has already handled what the reply proves about clocks.
+        let (outcome, t0) = (reply.outcome, reply.t0);
+        let _ = self.cluster.observe(reply.node, &outcome, t0, reply.now);
+        if reply.late {
+            return None;
+        }
+        note.reply = Some((outcome, reply.discount));
+        Some(Vote::Granted)
+    }
+
+    /// The answers so far decide what follows if a majority has stored the parties. If only a part
+    /// of a majority has, wait: other nodes may have stored them, too.
+    fn tally(round: &LatchRound, now: Timestamp) -> Option<()> {
+        let awaited =
+            |node: &RoundNode<LatchNote>| node.vote == Vote::Pending && !node.note.suspect;
+        let is_over = !round.nodes.iter().any(awaited) || round.tally(now).taken;
+        is_over.then_some(())
     }
 }
 
 /// What the node knows about the latch, if it answered that.
-fn arrivals(reply: &NodeReply) -> Option<&Arrivals> {
-    match reply {
-        NodeReply::Outcome(
-            Ok(Reply {
-                answer: Answer::Arrivals(arrivals),
-                ..
-            }),
-            _,
-        ) => Some(arrivals),
+fn arrivals(node: &RoundNode<LatchNote>) -> Option<&Arrivals> {
+    match &node.note.reply.as_ref()?.0.as_ref().ok()?.answer {
+        Answer::Arrivals(arrivals) => Some(arrivals),
         _ => None,
     }
 }

@@ -14,16 +14,15 @@ mod confirmation;
 mod extension;
 mod group_values;
 mod hold;
-mod jitter;
 mod latch;
 mod latch_round;
 mod release;
 mod request;
+mod round;
 mod scan;
 mod slots;
 mod ticket;
 mod validity;
-mod vote;
 
 pub use acquisition::{
     AcquireFailure, AcquireTerms, Acquisition, FailureKind, Next, QueueHint, majority_votes_in,
@@ -44,11 +43,11 @@ pub use latch::{LatchCall, LatchFailure, LatchFailureKind, LatchNext, LatchTerms
 pub use latch_round::{LatchRound, LatchTally, Question};
 pub use release::{PendingRelease, ReleaseVerdict};
 pub use request::{GrantId, Queue, ReleaseRequests, inspect, refresh};
+pub use round::{ClockJump, Failure, RoundMachine, Vote, VoteWord, ceil_secs, duplicates, quorum};
 pub use scan::Scan;
 pub use slots::Asked;
 pub use ticket::{TicketFate, TicketNodes};
 pub use validity::{Drift, DriftError, deadline};
-pub use vote::{ClockJump, Discount, Vote, ceil_secs, duplicates, quorum};
 
 #[cfg(test)]
 mod tests;

@@ -8,8 +8,8 @@ use crate::message::{Answer, ReleaseKind, Reply};
 use crate::node::CallError;
 use crate::time::Timestamp;
 
-use super::vote::is_same_server;
-use super::{Discount, Target, quorum};
+use super::round::is_same_server;
+use super::{RoundMachine, Target, Vote, quorum};
 
 /// The pause before a release is resent to a node, at first and at most.
 const RETRY_MIN: Duration = Duration::from_millis(20);
@@ -127,13 +127,47 @@ impl PendingRelease {
         Some((node, fate_unknown))
     }
 
-    /// Takes the outcome of the call to `node`. `discount`: why its vote does not count. A node that
-    /// may have lost the lock, such as a new master, does not show that the lock had ended.
-    pub fn handle_reply(
+    /// The request to `node` was never sent, because there is nothing to release.
+    pub fn withdraw(&mut self, node: usize) {
+        self.nodes[node].progress = Progress::Over;
+    }
+
+    /// Until when a release is resent to a node with this `target`.
+    fn retry_until(&self, target: Target) -> Option<Timestamp> {
+        let acknowledged =
+            |state: &&ReleaseNode| !matches!(state.answer, None | Some(ReleaseAnswer::Taken));
+        let kept = self.nodes.iter().filter(acknowledged).count() >= quorum(self.nodes.len());
+        let keep_until = self.keep_until.filter(|_| !kept);
+        match target {
+            // The node had nothing of ours: one request was enough.
+            Target::Nothing => keep_until,
+            Target::Holds | Target::Unknown => keep_until.max(Some(self.until)),
+        }
+    }
+
+    /// Whether every node is done.
+    pub fn is_settled(&self) -> bool {
+        self.nodes.iter().all(|s| s.progress == Progress::Over)
+    }
+
+    /// Whether a majority of the nodes has released our token, as far as that is known. From then
+    /// on the other nodes block no client.
+    pub fn is_confirmed(&self) -> bool {
+        let done =
+            |state: &&ReleaseNode| state.progress == Progress::Over || state.answer.is_some();
+        self.nodes.iter().filter(done).count() >= quorum(self.nodes.len())
+    }
+}
+
+impl RoundMachine for PendingRelease {
+    type Verdict = ReleaseVerdict;
+
+    /// A node that may have lost the lock, such as a new master, does not show that the lock had ended.
+    fn handle_reply(
         &mut self,
         node: usize,
-        outcome: &Result<Reply, CallError>,
-        discount: Option<Discount>,
+        outcome: Result<Reply, CallError>,
+        discount: Option<Vote>,
         now: Timestamp,
     ) {
         let until = self.retry_until(self.nodes[node].target);
@@ -142,7 +176,7 @@ impl PendingRelease {
         let mut others = self.nodes.iter().enumerate();
         let duplicate =
             others.position(|(n, other)| n != node && is_same_server(other.server, server));
-        if let (Some(duplicate), Ok(reply)) = (duplicate, outcome)
+        if let (Some(duplicate), Ok(reply)) = (duplicate, &outcome)
             && reply.answer == Answer::Released
         {
             // The server executed this release first, so the request through the other node found
@@ -165,7 +199,7 @@ impl PendingRelease {
                 if state.answer.is_none() {
                     state.answer = Some(answer);
                     // A freeze of our own clock does not change what the node has.
-                    state.votes = matches!(discount, None | Some(Discount::Outdated));
+                    state.votes = matches!(discount, None | Some(Vote::Outdated));
                 }
                 state.server = server;
                 state.progress = Progress::Over;
@@ -180,27 +214,9 @@ impl PendingRelease {
         }
     }
 
-    /// The request to `node` was never sent, because there is nothing to release.
-    pub fn withdraw(&mut self, node: usize) {
-        self.nodes[node].progress = Progress::Over;
-    }
-
-    /// Until when a release is resent to a node with this `target`.
-    fn retry_until(&self, target: Target) -> Option<Timestamp> {
-        let acknowledged =
-            |state: &&ReleaseNode| !matches!(state.answer, None | Some(ReleaseAnswer::Taken));
-        let kept = self.nodes.iter().filter(acknowledged).count() >= quorum(self.nodes.len());
-        let keep_until = self.keep_until.filter(|_| !kept);
-        match target {
-            // The node had nothing of ours: one request was enough.
-            Target::Nothing => keep_until,
-            Target::Holds | Target::Unknown => keep_until.max(Some(self.until)),
-        }
-    }
-
-    /// Time has passed: resends the release to nodes that have not answered, as long as it is
+    /// Resends the release to nodes that have not answered, as long as it is
     /// useful.
-    pub fn handle_timeout(&mut self, now: Timestamp) {
+    fn handle_timeout(&mut self, now: Timestamp) {
         for node in 0..self.nodes.len() {
             let until = self.retry_until(self.nodes[node].target);
             let state = &mut self.nodes[node];
@@ -217,8 +233,7 @@ impl PendingRelease {
         }
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout).
-    pub fn poll_timeout(&self) -> Option<Timestamp> {
+    fn poll_timeout(&self) -> Option<Timestamp> {
         let next = |state: &ReleaseNode| match state.progress {
             Progress::Due { at } => Some(at),
             Progress::Sent { timeout } => Some(timeout),
@@ -227,22 +242,9 @@ impl PendingRelease {
         self.nodes.iter().filter_map(next).min()
     }
 
-    /// Whether every node is done.
-    pub fn is_settled(&self) -> bool {
-        self.nodes.iter().all(|s| s.progress == Progress::Over)
-    }
-
-    /// Whether a majority of the nodes has released our token, as far as that is known. From then
-    /// on the other nodes block no client.
-    pub fn is_confirmed(&self) -> bool {
-        let done =
-            |state: &&ReleaseNode| state.progress == Progress::Over || state.answer.is_some();
-        self.nodes.iter().filter(done).count() >= quorum(self.nodes.len())
-    }
-
     /// The result of a final release, as soon as it cannot change or every node has had the time of
     /// one call to answer. An undo has no verdict, because no caller waits for it.
-    pub fn verdict(&self) -> Option<ReleaseVerdict> {
+    fn verdict(&self) -> Option<ReleaseVerdict> {
         if self.kind == ReleaseKind::Undo {
             return None;
         }
@@ -336,9 +338,9 @@ mod tests {
     #[test]
     fn a_node_that_could_not_be_reached_may_have_held_the_lock() {
         let mut release = sent_to(3);
-        release.handle_reply(0, &replied(Answer::Released), None, T0);
-        release.handle_reply(1, &replied(Answer::Gone), None, T0);
-        release.handle_reply(2, &Err(CallError::NotSent(trouble())), None, T0);
+        release.handle_reply(0, replied(Answer::Released), None, T0);
+        release.handle_reply(1, replied(Answer::Gone), None, T0);
+        release.handle_reply(2, Err(CallError::NotSent(trouble())), None, T0);
         assert_eq!(release.verdict(), Some(ReleaseVerdict::Unconfirmed));
     }
 
@@ -346,13 +348,13 @@ mod tests {
     fn a_key_gone_after_a_lost_reply_may_be_our_own_release() {
         let mut release = sent_to(3);
         for node in 0..3 {
-            release.handle_reply(node, &Err(CallError::Unknown(trouble())), None, T0);
+            release.handle_reply(node, Err(CallError::Unknown(trouble())), None, T0);
         }
         let later = T0 + SECOND;
         while release.poll_send(later).is_some() {}
-        release.handle_reply(0, &replied(Answer::Gone), None, later);
-        release.handle_reply(1, &replied(Answer::Held(Holder::default())), None, later);
-        release.handle_reply(2, &replied(Answer::Gone), None, later);
+        release.handle_reply(0, replied(Answer::Gone), None, later);
+        release.handle_reply(1, replied(Answer::Held(Holder::default())), None, later);
+        release.handle_reply(2, replied(Answer::Gone), None, later);
         assert_eq!(release.verdict(), Some(ReleaseVerdict::Unconfirmed));
     }
 
@@ -361,8 +363,8 @@ mod tests {
     fn a_new_master_without_the_token_is_no_proof_of_loss() {
         for answer in [Answer::Gone, Answer::Held(Holder::default())] {
             let mut release = sent_to(1);
-            let left = Discount::Quarantined { left: SECOND };
-            release.handle_reply(0, &replied(answer), Some(left), T0);
+            let left = Vote::Quarantined { left: SECOND };
+            release.handle_reply(0, replied(answer), Some(left), T0);
             assert_eq!(release.verdict(), Some(ReleaseVerdict::Unconfirmed));
             assert!(release.is_settled());
         }
@@ -372,17 +374,17 @@ mod tests {
     #[test]
     fn a_new_master_confirms_the_release_of_what_it_has() {
         let mut release = sent_to(1);
-        let left = Discount::Quarantined { left: SECOND };
-        release.handle_reply(0, &replied(Answer::Released), Some(left), T0);
+        let left = Vote::Quarantined { left: SECOND };
+        release.handle_reply(0, replied(Answer::Released), Some(left), T0);
         assert_eq!(release.verdict(), Some(ReleaseVerdict::Released));
     }
 
     #[test]
     fn a_majority_without_the_token_is_proof_of_loss() {
         let mut release = sent_to(3);
-        release.handle_reply(0, &replied(Answer::Released), None, T0);
-        release.handle_reply(1, &replied(Answer::Gone), None, T0);
-        release.handle_reply(2, &replied(Answer::Held(Holder::default())), None, T0);
+        release.handle_reply(0, replied(Answer::Released), None, T0);
+        release.handle_reply(1, replied(Answer::Gone), None, T0);
+        release.handle_reply(2, replied(Answer::Held(Holder::default())), None, T0);
         assert_eq!(release.verdict(), Some(ReleaseVerdict::Taken));
     }
 }

@@ -229,8 +229,7 @@ fn of_unknown_fate(request: &Request) -> Request {
 }
 
 impl LatchRound {
-    /// The request of this round. `place` is the ticket of a caller that waits for the latch to
-    /// open.
+    /// The request of this round. `ticket` is that of a caller that waits for the latch to open.
     pub fn request(
         &self,
         claims: &Arc<[Claim]>,

@@ -20,12 +20,12 @@ const CREDIT: Duration = Duration::from_millis(50);
 /// Portions become smaller if one takes longer than this on the server.
 const PORTION: Duration = Duration::from_micros(500);
 
-/// The search of one node, over any number of rounds.
+/// The search of one node, over any number of passes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Scan {
     /// What the search lists.
     breaks: bool,
-    /// Where the next portion begins; `None` after the last portion of a round.
+    /// Where the next portion begins; `None` after the last portion of a pass.
     cursor: Option<Arc<str>>,
     /// How many pages the next portion has.
     pages: u32,
@@ -47,22 +47,22 @@ impl Scan {
         }
     }
 
-    /// Begins the next round.
+    /// Begins the next pass.
     pub fn restart(&mut self) {
         self.cursor = Some(Arc::from(""));
     }
 
-    /// Whether the round is over.
+    /// Whether the pass is over.
     pub fn is_complete(&self) -> bool {
         self.cursor.is_none()
     }
 
-    /// Ends the round: the node does not answer.
+    /// Ends the pass: the node does not answer.
     pub fn give_up(&mut self) {
         self.cursor = None;
     }
 
-    /// The request for the next portion; `None` if the round is over.
+    /// The request for the next portion; `None` if the pass is over.
     pub fn poll_request(&self) -> Option<Request> {
         let list = List {
             cursor: Arc::clone(self.cursor.as_ref()?),
@@ -72,7 +72,7 @@ impl Scan {
         Some(of_no_holder(Arc::from([]), Op::List(list)))
     }
 
-    /// When the next portion may be requested; `None` if the round is over.
+    /// When the next portion may be requested; `None` if the pass is over.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         self.cursor.as_ref()?;
         let pause = self.debt.saturating_sub(CREDIT).saturating_mul(SHARE);

@@ -127,3 +127,49 @@ fn a_timestamp_that_does_not_fit_saturates() {
     );
     assert_eq!(never.since(never - Duration::from_nanos(5)).as_nanos(), 5);
 }
+
+#[test]
+fn the_numbers_are_those_of_the_reference_implementation() {
+    let mut numbers = SplitMix64::new(1_234_567);
+    let first = [numbers.draw(), numbers.draw(), numbers.draw()];
+    let reference = [
+        6_457_827_717_110_365_317,
+        3_203_168_211_198_807_973,
+        9_817_491_932_198_370_423,
+    ];
+    assert_eq!(first, reference);
+}
+
+#[test]
+fn the_key_of_a_name_or_part_is_read_back() {
+    for given in ["x", "{x}y", "a}b", "}", "a:b", "slot:1:{x}", "latch"] {
+        let name = Name::new("", given).unwrap();
+        let parts = [name.admission(), name.slot(0), name.slot(41), name.latch()];
+        for key in parts.into_iter().chain([name]) {
+            assert_eq!(Name::of_key(key.as_str()), Some(key.clone()));
+            assert_eq!(key.given(), given);
+        }
+    }
+    let slot = Name::new("", "x").unwrap().slot(41);
+    assert_eq!(slot.slot_number(), Some(41));
+    assert_eq!(Name::of_key("x").unwrap().slot_number(), None);
+}
+
+#[test]
+fn a_key_that_no_client_writes_is_no_name() {
+    let long = "x".repeat(1025);
+    for key in [
+        "",
+        &long,
+        "ringfence:born",
+        "ringfence:{x}:record:x",
+        "ringfence:{x}:slot:01:x",
+        "ringfence:{x}:slot:x",
+        "ringfence:{x}:slot:4294967296:x",
+        "ringfence:{x}:latch:y",
+        "ringfence:{x}:latch:",
+        "ringfence:{x}:latch:ringfence:{x}:latch:x",
+    ] {
+        assert_eq!(Name::of_key(key), None, "{key}");
+    }
+}

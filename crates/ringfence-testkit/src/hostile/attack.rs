@@ -31,8 +31,9 @@ pub(super) struct Assault {
 }
 
 impl Assault {
-    /// The bytes that `attack` sends instead of `reply`. `None` if it keeps that reply.
-    pub(super) fn new(attack: &Attack, reply: &[u8]) -> Option<Self> {
+    /// The bytes that `attack` sends instead of `reply`, as its attack with this `number`. `None` if
+    /// it keeps that reply.
+    pub(super) fn new(attack: &Attack, reply: &[u8], number: usize) -> Option<Self> {
         let whole = |opening: Vec<u8>| Self {
             opening,
             pattern: Vec::new(),
@@ -72,6 +73,7 @@ impl Assault {
                 ..whole(format!("${DRIP_BYTES}\r\n").into_bytes())
             },
             Attack::Field { name, value } => whole(with_field(reply, name, value)?),
+            Attack::EndlessList { name_bytes } => whole(endless_list(reply, *name_bytes, number)?),
             Attack::Pushes { .. } => return None,
         })
     }
@@ -87,6 +89,42 @@ fn with_field(reply: &[u8], name: &str, value: &str) -> Option<Vec<u8>> {
     let end = begin + text[begin..].find('\r')?;
     let changed = format!("{}{name}:{value}{}", &text[..begin], &text[end..]);
     Some(resp::bulk(changed.as_bytes()))
+}
+
+/// A portion of a list with new names, or what is held of them. `None` if `reply` is neither a list
+/// nor an inspection.
+fn endless_list(reply: &[u8], name_bytes: usize, number: usize) -> Option<Vec<u8>> {
+    /// How many names one portion has.
+    const NAMES: usize = 400;
+    /// How many values describe a lock that is free.
+    const FREE: usize = 14;
+    let items = resp::items(reply);
+    let &[clock, floor, answer, ..] = items.as_slice() else {
+        return None;
+    };
+    let (values, count) = match resp::text(answer) {
+        b"listed" => {
+            // There is always another portion, and it took a microsecond.
+            let mut values = [resp::bulk(b"17"), b":1\r\n".to_vec()].concat();
+            for name in 0..NAMES {
+                let name = format!("{number:08}:{name:03}:{:x<name_bytes$}", "");
+                values.extend(resp::bulk(&name.as_bytes()[..name_bytes]));
+            }
+            (values, 2 + NAMES)
+        }
+        b"views" => {
+            let names = (items.len() - 3) / FREE;
+            let label = resp::bulk(&[b'l'; 128]);
+            let id = resp::bulk(b"0123456789");
+            // Ends in a minute; its fence is 7; no waiters, readers, tickets, permits and parties.
+            let rest = b":60000\r\n:7\r\n:7\r\n:0\r\n:0\r\n:0\r\n:0\r\n_\r\n_\r\n:0\r\n:0\r\n";
+            let view = [b":1\r\n", &*label, &*id, rest].concat();
+            (view.repeat(names), FREE * names)
+        }
+        _ => return None,
+    };
+    let head = format!("*{}\r\n", 3 + count).into_bytes();
+    Some([&head, clock, floor, answer, &values].concat())
 }
 
 /// Bytes that begin no RESP value and look random. Always the same, so that a failure can be
@@ -167,6 +205,32 @@ mod tests {
         assert_eq!(resp::text(&changed), expected.as_bytes());
         assert_eq!(with_field(&info, "id", "other"), None);
         assert_eq!(with_field(b":1\r\n", "run_id", "other"), None);
+    }
+
+    #[test]
+    fn a_list_without_end_has_new_names_each_time_and_all_are_held() {
+        let part = |word: &str, rest: &[u8]| {
+            let count = 3 + rest.windows(2).filter(|pair| *pair == b"\r\n").count();
+            let head = format!("*{count}\r\n:5\r\n:1\r\n${}\r\n{word}\r\n", word.len());
+            [head.as_bytes(), rest].concat()
+        };
+        let last = part("listed", b"$-1\r\n:9\r\n");
+        let lists = [1, 2].map(|number| endless_list(&last, 64, number).unwrap());
+        assert_ne!(lists[0], lists[1]);
+        assert_eq!(resp::items(&lists[0]).len(), 405);
+        assert_eq!(
+            resp::items(&lists[0])[5].len(),
+            resp::bulk(&[b'x'; 64]).len()
+        );
+        let free = part("views", &b":0\r\n".repeat(28));
+        let held = endless_list(&free, 64, 1).unwrap();
+        let held = resp::items(&held);
+        assert_eq!(
+            (held.len(), held[3], held[17]),
+            (31, &b":1\r\n"[..], &b":1\r\n"[..])
+        );
+        assert_eq!(endless_list(&part("granted", b""), 64, 1), None);
+        assert_eq!(endless_list(b":1\r\n", 64, 1), None);
     }
 
     #[test]

@@ -165,7 +165,8 @@ impl Replies<'_> {
         let Some(order) = self.order().filter(aimed_at) else {
             return self.to.write_all(value).await;
         };
-        let Some(assault) = Assault::new(&order.attack, value) else {
+        let number = self.shared.attacks.load(Ordering::SeqCst);
+        let Some(assault) = Assault::new(&order.attack, value, number) else {
             self.to.write_all(value).await?;
             self.begin_flood(&order.attack);
             return Ok(());

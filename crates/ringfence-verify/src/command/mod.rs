@@ -18,6 +18,8 @@ pub(crate) enum Part {
     Model(model::ModelArgs),
     /// Run real clients on real servers, inject faults, and judge what happened
     Run(run::RunArgs),
+    /// The same for a long time, and check that memory, descriptors, threads and keys do not grow
+    Soak(run::RunArgs),
     /// Bring about failovers of real Sentinels under real clients, and judge what happened
     Failovers(failovers::FailoversArgs),
     /// Judge the recorded history of a run again
@@ -36,7 +38,8 @@ impl Part {
     pub(crate) fn run(self) -> ExitCode {
         match self {
             Self::Model(args) => args.run(),
-            Self::Run(args) => args.run(),
+            Self::Run(args) => args.run(false),
+            Self::Soak(args) => args.run(true),
             Self::Failovers(args) => args.run(),
             Self::Judge(args) => args.run(),
             Self::Client(args) => args.run(),

@@ -9,7 +9,7 @@ use std::{env, fs, process};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use ringfence::clock::Clock;
-use ringfence_verify::mutants::{Build, Catch, Hunt, Mutant, Outcome, SUITES, Table, list};
+use ringfence_verify::mutants::{Build, Catch, Hunt, Mutant, Outcome, Table, list};
 
 /// The file that records which test caught which mutant, from the root of the workspace.
 const TABLE: &str = "docs/mutants.md";
@@ -47,8 +47,7 @@ impl MutantsArgs {
             .join("../..")
             .join(TABLE);
         let mut table = Table::read(&fs::read_to_string(known).unwrap_or_default());
-        let named = SUITES.into_iter().filter(|suite| table.names(suite));
-        let build = Build::make(named)?;
+        let build = Build::make()?;
         let mut mutants: Vec<Mutant> = list::all().into_iter().copied().collect();
         table.follow(&mutants);
         if !self.names.is_empty() {
@@ -76,27 +75,16 @@ fn caught(
     table: &mut Table,
     scratch: &Scratch,
 ) -> Result<usize, Box<dyn Error>> {
-    let suites = build.suites();
+    let suites = build.suites()?;
     let hunt = Hunt {
         suites: &suites,
         scratch: &scratch.0,
     };
     let bar = bar(mutants.len())?;
     let mut catches = caught_again(&hunt, mutants, table, &bar)?;
-    // First the suites that are built already, then those that take longer to build and to run.
     let mut left = not_in(mutants, &catches);
     catches.extend(newly_caught(&hunt, &left, &bar));
     left = not_in(mutants, &catches);
-    if !left.is_empty() {
-        let mut slower = Build::make(SUITES)?.suites();
-        slower.retain(|one| suites.iter().all(|tried| tried.name != one.name));
-        let hunt = Hunt {
-            suites: &slower,
-            scratch: &scratch.0,
-        };
-        catches.extend(newly_caught(&hunt, &left, &bar));
-        left = not_in(mutants, &catches);
-    }
     bar.finish_and_clear();
     for one in &left {
         println!(

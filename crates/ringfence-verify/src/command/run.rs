@@ -1,4 +1,4 @@
-//! `ringfence-verify run`: faults on real servers; and the client processes that a run starts.
+//! `ringfence-verify run` and `soak`: faults on real servers; and the client processes that a run starts.
 
 use std::env;
 use std::path::PathBuf;
@@ -49,7 +49,8 @@ impl FlavorArg {
 }
 
 impl RunArgs {
-    pub(crate) fn run(self) -> ExitCode {
+    /// `soak`: also checks that nothing grows.
+    pub(crate) fn run(self, soak: bool) -> ExitCode {
         let Ok(program) = env::current_exe() else {
             eprintln!("cannot find the path of this program, which the client processes need");
             return ExitCode::FAILURE;
@@ -62,6 +63,7 @@ impl RunArgs {
             flavors: self.flavor.flavors(),
             out: self.out.join(format!("seed-{}", self.seed)),
             program,
+            soak,
         };
         let bar = ProgressBar::new(span.as_millis() as u64).with_style(style());
         let outcome = faults::run(&settings, |past, what| {
@@ -105,6 +107,8 @@ pub(crate) struct ClientArgs {
     journal: PathBuf,
     #[arg(long)]
     plain_journal: Option<PathBuf>,
+    #[arg(long)]
+    blocking: bool,
 }
 
 impl ClientArgs {
@@ -116,6 +120,7 @@ impl ClientArgs {
             store: self.store,
             journal: self.journal,
             plain_journal: self.plain_journal,
+            blocking: self.blocking,
         };
         match client.run() {
             Ok(()) => ExitCode::SUCCESS,

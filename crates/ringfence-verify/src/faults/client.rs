@@ -15,16 +15,20 @@ use tokio::sync::watch;
 use crate::history::{Mode, What};
 use crate::random::Random;
 
+use super::api::{Api, Held};
+use super::call::{Call, CallKind, HoldEnd};
 use super::failovers::{self, PlainClient};
 use super::journal::{Journal, Note, now_us};
 use super::store::{Entry, Store, StoreError};
-use super::wish::{Held, HoldEnd, Wish, WishKind};
+use super::unheld::Observing;
 
 /// How many calls a client has under way at the same time.
 pub(super) const TASKS: u64 = 3;
 /// Each client numbers its calls from its own base, and so does each of its tasks.
 pub(super) const OPS_OF_CLIENT: u64 = 1_000_000;
 pub(super) const OPS_OF_TASK: u64 = 100_000;
+/// The task that observes the election.
+const OBSERVER: u64 = 9;
 /// The line that a client prints once it knows every node's clock.
 pub(super) const WARM: &str = "warm";
 /// How long a node may take. Long, because one busy machine runs everything.
@@ -47,6 +51,8 @@ pub struct ClientProcess {
     pub journal: PathBuf,
     /// In a run of failovers: the file in which its plain client records what happens.
     pub plain_journal: Option<PathBuf>,
+    /// Whether it uses the blocking API.
+    pub blocking: bool,
 }
 
 impl ClientProcess {
@@ -65,22 +71,22 @@ impl ClientProcess {
         let store = Store::connect(&self.store).await?;
         let label = format!("client-{}", self.number);
         let builder = Locks::builder().nodes(&self.nodes).label(&label);
-        let locks = builder.node_timeout(NODE_TIMEOUT).connect().await?;
-        let warming = tokio::spawn(report_when_warm(locks.clone()));
-        let habits = match self.plain_journal {
-            Some(_) => failovers::HABITS,
-            None => HABITS,
+        let api = Api::connect(builder.node_timeout(NODE_TIMEOUT), self.blocking).await?;
+        let warming = tokio::spawn(report_when_warm(api.clone()));
+        let workload = match self.plain_journal {
+            Some(_) => failovers::WORKLOAD,
+            None => WORKLOAD,
         };
-        let mut tasks: Vec<_> = (0..habits.tasks)
+        let mut tasks: Vec<_> = (0..workload.tasks)
             .map(|task| {
                 let worker = Worker {
                     client: self.number,
                     next_op: self.number * OPS_OF_CLIENT + task * OPS_OF_TASK,
                     random: Random::apart(self.seed, 1 + self.number * TASKS + task),
-                    locks: locks.clone(),
+                    api: api.clone(),
                     store: store.clone(),
                     journal: Arc::clone(&journal),
-                    habits,
+                    workload,
                 };
                 tokio::spawn(worker.work(stop.clone()))
             })
@@ -90,11 +96,19 @@ impl ClientProcess {
             let plain = PlainClient::new(self.number, self.seed, &self.nodes, journal);
             tasks.push(tokio::spawn(plain.work(stop.clone())));
         }
+        let observing = Observing {
+            api: api.clone(),
+            next_op: self.number * OPS_OF_CLIENT + OBSERVER * OPS_OF_TASK,
+            random: Random::apart(self.seed, u64::MAX - self.number),
+            journal: Arc::clone(&journal),
+        };
+        let observing = tokio::spawn(observing.work(stop));
         for task in tasks {
             task.await?;
         }
         warming.abort();
-        locks.close().await;
+        api.close().await;
+        observing.await?;
         Ok(())
     }
 }
@@ -111,13 +125,13 @@ fn until_input_ends() -> watch::Receiver<bool> {
 
 /// Prints [`WARM`] when every node has answered. A client that never saw a node's clock cannot
 /// notice that the clock was set.
-async fn report_when_warm(locks: Locks) {
-    let mut answered = vec![false; locks.node_names().len()];
+async fn report_when_warm(api: Api) {
+    let mut answered = api.answered().await;
     while !answered.iter().all(|answered| *answered) {
-        for (answered, node) in answered.iter_mut().zip(locks.nodes().await) {
-            *answered |= node.facts.is_ok();
-        }
         tokio::time::sleep(LOOK).await;
+        for (answered, now) in answered.iter_mut().zip(api.answered().await) {
+            *answered |= now;
+        }
     }
     // The write fails if the run is over; that is fine.
     let _ = writeln!(std::io::stdout(), "{WARM}");
@@ -127,18 +141,18 @@ pub(super) struct Worker {
     pub(super) client: u64,
     next_op: u64,
     pub(super) random: Random,
-    pub(super) locks: Locks,
+    pub(super) api: Api,
     store: Store,
     pub(super) journal: Arc<Journal>,
-    pub(super) habits: Habits,
+    pub(super) workload: Workload,
 }
 
 /// How the tasks of a client behave in one sort of run.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Habits {
+pub(super) struct Workload {
     /// How many calls a client has under way at the same time.
     pub(super) tasks: u64,
-    pub(super) draw: fn(&mut Random) -> Wish,
+    pub(super) draw: fn(&mut Random) -> Call,
     /// The pause after a call that was refused, from and to. Without a majority the next call would
     /// also be refused at once.
     pub(super) refused_ms: (u64, u64),
@@ -146,9 +160,9 @@ pub(super) struct Habits {
     pub(super) latch_ttl: Duration,
 }
 
-const HABITS: Habits = Habits {
+const WORKLOAD: Workload = Workload {
     tasks: TASKS,
-    draw: Wish::draw,
+    draw: Call::draw,
     refused_ms: (20, 150),
     // Even if clocks are set meanwhile; and shorter than the time that a run waits for leftovers
     // to expire.
@@ -158,45 +172,52 @@ const HABITS: Habits = Habits {
 impl Worker {
     async fn work(mut self, stop: watch::Receiver<bool>) {
         while !*stop.borrow() {
-            let wish = (self.habits.draw)(&mut self.random);
+            let call = (self.workload.draw)(&mut self.random);
             let op = self.next_op;
             self.next_op += 1;
-            if matches!(wish.kind, WishKind::Arrive | WishKind::Await) {
-                self.meet(op, &wish).await;
-                continue;
-            }
-            let pause_ms = match self.ask(op, &wish).await {
-                Some(held) => {
-                    self.hold(op, &wish, held).await;
+            let pause_ms = match call.kind {
+                CallKind::Arrive | CallKind::Await => {
+                    self.turn(op, &call).await;
+                    self.random.between(20, 150)
+                }
+                CallKind::Break => {
+                    self.break_hold(op, &call).await;
                     self.random.between(1, 40)
                 }
-                None => {
-                    let (least, most) = self.habits.refused_ms;
-                    self.random.between(least, most)
-                }
+                _ => match self.ask(op, &call).await {
+                    Some(held) => {
+                        self.hold(op, &call, held).await;
+                        self.random.between(1, 40)
+                    }
+                    None => {
+                        let (least, most) = self.workload.refused_ms;
+                        self.random.between(least, most)
+                    }
+                },
             };
             tokio::time::sleep(Duration::from_millis(pause_ms)).await;
         }
     }
 
-    async fn ask(&mut self, op: u64, wish: &Wish) -> Option<Held> {
+    async fn ask(&mut self, op: u64, call: &Call) -> Option<Held> {
         let invoked = What::Invoked {
             op,
             client: self.client,
-            mode: wish.mode(),
-            names: wish.names.iter().map(|&name| name.to_owned()).collect(),
-            waits: wish.wait.is_some() || wish.kind == WishKind::Lead,
+            mode: call.mode(),
+            names: call.names.iter().map(|&name| name.to_owned()).collect(),
+            waits: call.wait.is_some() || call.kind == CallKind::Lead,
             owner: None,
         };
         self.journal.event(now_us(), invoked);
-        let asking = wish.ask(&self.locks);
-        let answer = match wish.dropped_after {
+        let asking = self.api.acquire(op, call);
+        // A call of the blocking API cannot be dropped.
+        let answer = match call.dropped_after.filter(|_| !self.api.is_blocking()) {
             Some(patience) => tokio::time::timeout(patience, asking).await,
             None => Ok(asking.await),
         };
         let what = match answer {
             Ok(Ok(held)) => {
-                self.granted(op, wish, &held);
+                self.granted(op, call, &held);
                 return Some(held);
             }
             Ok(Err(error)) => What::Refused {
@@ -210,7 +231,7 @@ impl Worker {
         None
     }
 
-    fn granted(&self, op: u64, wish: &Wish, held: &Held) {
+    fn granted(&self, op: u64, call: &Call, held: &Held) {
         let until_us = held.deadline_us();
         // A client that was stopped before it could record the grant still had it in time.
         let at_us = now_us().min(until_us);
@@ -223,20 +244,23 @@ impl Worker {
         self.journal.event(at_us, what);
         let nodes = held.granted_by();
         self.journal.note(at_us, &Note::Votes { op, nodes });
-        if wish.renew {
+        if self.api.is_blocking() {
+            self.journal.note(at_us, &Note::Blocking { op });
+        }
+        if call.renew {
             self.journal.note(at_us, &Note::Renews { op });
         }
     }
 
     /// Reads, waits, writes and releases.
-    async fn hold(&mut self, op: u64, wish: &Wish, held: Held) {
-        let resources = resources(wish, &held);
-        let alone = wish.mode() != Mode::Shared;
+    async fn hold(&mut self, op: u64, call: &Call, held: Held) {
+        let resources = resources(call, &held);
+        let alone = call.mode() != Mode::Shared;
         let mut seen = Vec::new();
         for name in &resources {
             seen.push(self.read(op, name, held.fence()).await);
         }
-        let lost = self.stay(op, wish, &held).await;
+        let lost = self.stay(op, call, &held).await;
         // Some holders write although they know of the loss, as a program does that does not check.
         let writes = alone && (!lost || self.random.chance(50));
         if lost {
@@ -250,19 +274,19 @@ impl Worker {
         match lost {
             // The hold has ended, whatever the nodes answer to the release.
             true => drop(held.release().await),
-            false => self.part(op, wish, held).await,
+            false => self.part(op, call, held).await,
         }
     }
 
-    /// Holds for the time in `wish`. Returns whether the lock was lost in that time.
-    async fn stay(&self, op: u64, wish: &Wish, held: &Held) -> bool {
+    /// Holds for the time in `call`. Returns whether the lock was lost in that time.
+    async fn stay(&self, op: u64, call: &Call, held: &Held) -> bool {
         let mut until_us = held.deadline_us();
-        let end_us = now_us() + wish.span.as_micros() as u64;
+        let end_us = now_us() + call.span.as_micros() as u64;
         while now_us() < end_us {
             let left = Duration::from_micros(end_us.saturating_sub(now_us()));
             tokio::select! {
                 biased;
-                why = held.lost(), if !wish.ignores_loss => {
+                why = held.lost(), if !call.ignores_loss => {
                     self.journal.note(now_us(), &Note::Lost { op, why: why.to_string() });
                     return true;
                 }
@@ -283,17 +307,16 @@ impl Worker {
     }
 
     /// Ends a hold that was not lost as far as its client knows.
-    async fn part(&mut self, op: u64, wish: &Wish, held: Held) {
-        let held = match (wish.end, held) {
-            (HoldEnd::Downgrade, Held::Alone(guard)) if wish.kind == WishKind::Write => {
-                let until_us = guard.exact_deadline().as_micros();
+    async fn part(&mut self, op: u64, call: &Call, held: Held) {
+        let held = match (call.end, held) {
+            (HoldEnd::Downgrade, held) if call.kind == CallKind::Write => {
+                let until_us = held.deadline_us();
                 self.journal
                     .event(now_us(), What::Deadline { op, until_us });
                 self.journal.event(now_us(), What::Downgraded { op });
-                match guard.downgrade().await {
-                    Ok(guard) => {
-                        let held = Held::Sharing(guard);
-                        self.stay(op, wish, &held).await;
+                match held.downgrade().await {
+                    Ok(held) => {
+                        self.stay(op, call, &held).await;
                         held
                     }
                     Err(why) => {
@@ -306,8 +329,8 @@ impl Worker {
             }
             (HoldEnd::Extend, held) => {
                 // The deadline shows whether it worked.
-                let _ = held.extend(wish.ttl).await;
-                self.stay(op, wish, &held).await;
+                let _ = held.extend(call.ttl).await;
+                self.stay(op, call, &held).await;
                 held
             }
             (_, held) => held,
@@ -315,7 +338,7 @@ impl Worker {
         let (until_us, now) = (held.deadline_us(), now_us());
         self.journal.event(now, What::Deadline { op, until_us });
         self.journal.event(now, What::Ended { op });
-        match wish.end {
+        match call.end {
             HoldEnd::Drop => drop(held),
             // The hold has ended, whatever the nodes answer.
             _ => drop(held.release().await),
@@ -361,8 +384,8 @@ impl Worker {
 }
 
 /// The resources that a hold protects: one list per name, or per slot.
-fn resources(wish: &Wish, held: &Held) -> Vec<String> {
-    let names = wish.names.iter();
+fn resources(call: &Call, held: &Held) -> Vec<String> {
+    let names = call.names.iter();
     match held.slot() {
         Some(slot) => names.map(|name| format!("{name}-{slot}")).collect(),
         None => names.map(|&name| name.to_owned()).collect(),

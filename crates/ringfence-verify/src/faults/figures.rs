@@ -6,8 +6,8 @@ use std::fmt;
 use crate::history::{Event, Mode, What};
 
 use super::journal::{Note, Record};
+use super::planned::FaultKind;
 use super::store::Entry;
-use super::strike::FaultKind;
 
 /// The counts of one run.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +20,14 @@ pub struct Figures {
     pub turned: usize,
     /// Latches that a call found open.
     pub opened: usize,
+    /// Grants through the blocking API.
+    pub blocking: usize,
+    /// Holds that a majority broke.
+    pub broken: usize,
+    /// Leaders and vacancies that observers reported.
+    pub reports: usize,
+    /// Votes that granted a lock, of each node from 0.
+    pub votes: BTreeMap<u64, usize>,
     /// Calls that ended without a grant.
     pub refused: usize,
     /// Calls whose result is not known.
@@ -66,6 +74,8 @@ impl Figures {
                     latches.insert(*op, latch);
                 }
                 What::Found { op, open: true, .. } => opened.extend(latches.get(op)),
+                What::Broken { .. } => figures.broken += 1,
+                What::Told { .. } | What::Vacant { .. } => figures.reports += 1,
                 What::Refused { .. } => figures.refused += 1,
                 What::Unknown { .. } => figures.unknown += 1,
                 What::Updated { .. } => figures.writes += 1,
@@ -76,13 +86,18 @@ impl Figures {
             match note {
                 Note::Lost { .. } => figures.lost += 1,
                 Note::Late { .. } => figures.late += 1,
-                Note::Strike { kind, .. } => {
+                Note::Fault { kind, .. } => {
                     let known = FaultKind::ALL.iter().find(|known| known.name() == kind);
                     let name = known.map_or("other", |known| known.name());
                     *figures.faults.entry(name).or_default() += 1;
                 }
-                Note::Votes { .. }
-                | Note::Dead { .. }
+                Note::Blocking { .. } => figures.blocking += 1,
+                Note::Votes { nodes, .. } => {
+                    for node in nodes {
+                        *figures.votes.entry(*node).or_default() += 1;
+                    }
+                }
+                Note::Dead { .. }
                 | Note::Renews { .. }
                 | Note::Failover { .. }
                 | Note::Unplanned => {}
@@ -133,7 +148,15 @@ impl fmt::Display for Figures {
             .iter()
             .map(|(of, count)| format!("{count} {of}"));
         writeln!(f, "grants: {}", grants.collect::<Vec<_>>().join(", "))?;
-        writeln!(f, "{} latches were found open", self.opened)?;
+        writeln!(f, "{} grants through the blocking API", self.blocking)?;
+        let votes = self.votes.iter();
+        let votes = votes.map(|(node, count)| format!("{count} of node {node}"));
+        writeln!(f, "votes: {}", votes.collect::<Vec<_>>().join(", "))?;
+        writeln!(
+            f,
+            "{} latches were found open, {} holds were broken, observers reported {} changes",
+            self.opened, self.broken, self.reports
+        )?;
         writeln!(f, "{} holders learned of a loss", self.lost)?;
         writeln!(
             f,

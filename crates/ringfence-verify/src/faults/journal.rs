@@ -37,13 +37,18 @@ pub enum Note {
         op: u64,
     },
     /// A fault, from beginning to end.
-    Strike {
+    Fault {
         /// The kind of fault.
         kind: String,
         /// The target: `node 2`, `client 1`, or the connections between them.
         on: String,
         /// When it began.
         from_us: u64,
+    },
+    /// A call was granted through the blocking API.
+    Blocking {
+        /// The call.
+        op: u64,
     },
     /// The lock that a call was granted is renewed in the background.
     Renews {
@@ -164,8 +169,9 @@ impl Record {
         let shift = |at_us: &mut u64| *at_us = at_us.saturating_sub(start_us);
         for event in &mut self.history.events {
             shift(&mut event.at_us);
-            if let What::Granted { until_us, .. } | What::Deadline { until_us, .. } =
-                &mut event.what
+            if let What::Granted { until_us, .. }
+            | What::Deadline { until_us, .. }
+            | What::Broken { until_us, .. } = &mut event.what
             {
                 shift(until_us);
             }
@@ -173,7 +179,7 @@ impl Record {
         for (at_us, note) in &mut self.notes {
             shift(at_us);
             match note {
-                Note::Strike { from_us, .. } => shift(from_us),
+                Note::Fault { from_us, .. } => shift(from_us),
                 Note::Failover {
                     from_us,
                     promoted_us,
@@ -213,6 +219,7 @@ impl Record {
         for event in &self.history.events {
             if let What::Granted { op, .. }
             | What::Found { op, .. }
+            | What::Broken { op, .. }
             | What::Refused { op, .. }
             | What::Unknown { op } = &event.what
             {
@@ -221,7 +228,9 @@ impl Record {
         }
         let mut unknown = Vec::new();
         for event in &self.history.events {
-            if let What::Invoked { op, client, .. } | What::Turned { op, client, .. } = &event.what
+            if let What::Invoked { op, client, .. }
+            | What::Turned { op, client, .. }
+            | What::Breaks { op, client, .. } = &event.what
                 && let Some(at_us) = dead.get(client)
                 && !ended.contains(op)
             {
@@ -264,7 +273,7 @@ mod tests {
                 why: "gone".to_owned(),
             },
             Note::Late { op: 1 },
-            Note::Strike {
+            Note::Fault {
                 kind: "cut".to_owned(),
                 on: "node 1".to_owned(),
                 from_us: 3,
@@ -307,12 +316,12 @@ mod tests {
             .push(130, crate::history::made::grant(1, 9, 150));
         let (kind, on) = ("cut".to_owned(), "node 1".to_owned());
         let from_us = 110;
-        record.notes = vec![(140, Note::Strike { kind, on, from_us })];
+        record.notes = vec![(140, Note::Fault { kind, on, from_us })];
         record.count_from_zero();
         let hold = &record.history.holds()[0];
         assert_eq!((hold.invoked_us, hold.from_us, hold.to_us), (0, 30, 50));
         assert!(
-            matches!(record.notes[0], (40, Note::Strike { from_us: 10, .. })),
+            matches!(record.notes[0], (40, Note::Fault { from_us: 10, .. })),
             "{:?}",
             record.notes
         );

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::client::{OPS_OF_CLIENT, OPS_OF_TASK, TASKS};
-use super::crew::CLIENT_NUMBERS;
-use super::stage::CLIENTS;
+use super::processes::CLIENT_NUMBERS;
+use super::servers::CLIENTS;
 
 /// How high a lane is, in pixels.
 pub(super) const LANE: f64 = 26.0;
@@ -98,10 +98,11 @@ mod tests {
         let targets = Targets {
             durable: vec![false, true, false, true, false],
             clients: CLIENTS,
+            lasting: Vec::new(),
         };
-        for strike in plan(1, std::time::Duration::from_secs(60), &targets) {
-            assert!(!lanes.of_fault(&strike.target()).is_empty(), "{strike}");
-            assert!(short(strike.kind.name()).len() < 16, "{strike}");
+        for fault in plan(1, std::time::Duration::from_secs(60), &targets) {
+            assert!(!lanes.of_fault(&fault.target()).is_empty(), "{fault}");
+            assert!(short(fault.kind.name()).len() < 16, "{fault}");
         }
     }
 }

@@ -121,7 +121,9 @@ fn is_one_lock(group: &[Hold<'_>], unknown: &[(u64, u64)], exclusive: bool) -> b
         steps.push((grant.invoked_us, LockEvent::Ask(grant.op)));
         steps.push((grant.granted_us, LockEvent::Have(grant.op, fence)));
         if exclusive {
-            steps.push((grant.to_us.max(grant.from_us), LockEvent::Leave(grant.op)));
+            // A hold that was broken may have ended before its holder learned of the grant.
+            let left_us = grant.to_us.max(grant.invoked_us);
+            steps.push((left_us, LockEvent::Leave(grant.op)));
         }
     }
     let around = unknown

@@ -1,34 +1,40 @@
 //! Faults on real servers. Client processes use the product like any user, on real Redis and Valkey
-//! servers that are killed, stopped, flushed and cut off, and whose clocks are set. The history is
-//! judged at the end.
+//! servers that are killed, stopped, flushed and cut off, whose syncs fail and whose clocks are set.
+//! The history is judged at the end.
 //!
-//! `plan` decides which `strike` happens when. `stage` has the servers, `crew` the client
-//! processes, and `nemesis` carries out the plan. `client` is what runs in each process, and
-//! `meeting` its latch calls. `journal` records everything, `linear` and the [`invariants`] judge
-//! it, and `picture` shows it.
+//! `plan` decides which fault happens when, and `planned` is one of them. `servers` has the servers,
+//! `processes` the client processes, and `injector` carries out the plan. `client` is what runs in
+//! each process: `call` is what it asks for, `api` how it calls the product, and `unheld` has the
+//! calls that hold nothing. `journal` records everything, `linear` and the [`invariants`] judge it,
+//! `picture` shows it,
+//! and `soak` checks that nothing grows.
 //!
 //! [`failovers`] is a run of its own, with real Sentinels.
 
+mod api;
+mod call;
 mod client;
-mod crew;
 pub mod failovers;
 mod figures;
+mod injector;
 mod journal;
 mod lanes;
 mod linear;
-mod meeting;
-mod nemesis;
 mod picture;
 mod plan;
-mod stage;
+mod planned;
+mod processes;
+mod servers;
+mod soak;
 mod store;
-mod strike;
-mod wish;
+mod unheld;
 
 use std::error::Error;
 use std::fmt;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use ringfence_testkit::{Flavor, Server};
@@ -40,12 +46,14 @@ pub use client::ClientProcess;
 pub use figures::Figures;
 pub use journal::{Note, Record};
 pub use plan::{Targets, plan};
-pub use strike::{FaultKind, Strike};
+pub use planned::{FaultKind, PlannedFault};
+pub use soak::Growth;
 
-use crew::Crew;
+use injector::Injector;
 use journal::{Journal, now_us};
-use nemesis::Nemesis;
-use stage::Stage;
+use processes::ClientProcesses;
+use servers::Servers;
+use soak::Samples;
 
 /// How long clients continue after the last fault.
 const CALM: Duration = Duration::from_secs(3);
@@ -68,6 +76,8 @@ pub struct Settings {
     pub out: PathBuf,
     /// The program to start for each client, with the command `client`.
     pub program: PathBuf,
+    /// Whether to check that nothing grows. Then two clients live as long as the run.
+    pub soak: bool,
 }
 
 /// The result of a run.
@@ -81,6 +91,8 @@ pub struct Outcome {
     pub violations: Vec<Violation>,
     /// A violation that does not count, because clocks no longer kept what exclusion needs.
     pub excused: Option<Violation>,
+    /// How much more was used at the end than early in the run, if that was to be checked.
+    pub growth: Option<Growth>,
     /// For an incomplete run: how many calls were open. Their ends were not judged.
     pub not_judged: Option<usize>,
     /// The events around the first violation.
@@ -101,24 +113,27 @@ pub fn run(
     }
     fs::create_dir_all(&journals)?;
     progress(Duration::ZERO, "starting servers");
-    let stage = Stage::set(settings.nodes, &settings.flavors)?;
+    let servers = Servers::start(settings.nodes, &settings.flavors)?;
     let journal = Journal::create(&journals.join("faults.jsonl"))?;
-    let crew = Crew::start(
+    let processes = ClientProcesses::start(
         settings.program.clone(),
         journals.clone(),
         settings.seed,
-        stage.launches(),
+        servers.launches(),
     )?;
-    let ended = inject(settings, &stage, crew, &journal, &mut progress)?;
-    note_leftovers(&journal, || stage.remains());
+    let (ended, samples) = inject_sampled(settings, &servers, processes, &journal, &mut progress)?;
+    note_leftovers(&journal, || servers.remains());
     journal.event(now_us(), What::Over);
 
     progress(settings.span, "judging");
     let mut record = Record::read(&journals)?;
-    let mut figures = add_writes(&mut record, &stage.store, &resources());
+    unheld::add_seats(&mut record.history);
+    let mut figures = add_writes(&mut record, &servers.store, &resources());
     record.count_from_zero();
     let (groups, mut violations) = judge(&record.history);
     figures.groups = groups;
+    let growth = samples.map(|samples| samples.growth());
+    violations.extend(growth.iter().flat_map(Growth::violations));
     if let Err(how) = ended {
         violations.push(Violation {
             invariant: "clients",
@@ -140,8 +155,35 @@ pub fn run(
         figures,
         violations,
         excused: excused(&record.history),
+        growth,
         not_judged: invariants::liveness::not_judged(&record.history),
         around: around.unwrap_or_default(),
+    })
+}
+
+/// [`inject`], and meanwhile the samples of a soak.
+#[expect(
+    clippy::type_complexity,
+    reason = "the result of `inject` and one thing more"
+)]
+fn inject_sampled(
+    settings: &Settings,
+    servers: &Servers,
+    processes: ClientProcesses,
+    journal: &Journal,
+    progress: &mut impl FnMut(Duration, &str),
+) -> Result<(Result<(), String>, Option<Samples>), Box<dyn Error>> {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watched = processes.first_ids(&servers::LASTING);
+        let sampling = settings.soak.then(|| {
+            let over = &over;
+            scope.spawn(move || Samples::take(&watched, servers, over))
+        });
+        let ended = inject(settings, servers, processes, journal, progress);
+        over.store(true, Ordering::SeqCst);
+        let samples = sampling.and_then(|sampling| sampling.join().ok());
+        Ok((ended?, samples))
     })
 }
 
@@ -149,32 +191,36 @@ pub fn run(
 /// failed.
 fn inject(
     settings: &Settings,
-    stage: &Stage,
-    mut crew: Crew,
+    servers: &Servers,
+    mut processes: ClientProcesses,
     journal: &Journal,
     progress: &mut impl FnMut(Duration, &str),
 ) -> Result<Result<(), String>, Box<dyn Error>> {
     let begun_us = now_us();
     let past = || Duration::from_micros(now_us() - begun_us);
-    let strikes = plan(settings.seed, settings.span, &stage.targets());
-    let mut nemesis = Nemesis {
-        stage,
-        crew: &mut crew,
+    let faults = plan(
+        settings.seed,
+        settings.span,
+        &servers.targets(settings.soak),
+    );
+    let mut injector = Injector {
+        servers,
+        processes: &mut processes,
         journal,
     };
-    nemesis.inject(&strikes, |what| progress(past(), what))?;
+    injector.inject(&faults, |what| progress(past(), what))?;
     journal.event(now_us(), What::Healed);
     progress(past(), "clients continue without faults");
-    std::thread::sleep(CALM);
+    thread::sleep(CALM);
     progress(past(), "waiting for all clients to end");
-    Ok(crew.end())
+    Ok(processes.end())
 }
 
 fn note_leftovers(journal: &Journal, look: impl Fn() -> Vec<(usize, String)>) {
     let until_us = now_us() + LEFTOVERS_LIMIT.as_micros() as u64;
     let mut remains = look();
     while !remains.is_empty() && now_us() < until_us {
-        std::thread::sleep(Duration::from_millis(100));
+        thread::sleep(Duration::from_millis(100));
         remains = look();
     }
     for (node, name) in remains {
@@ -185,8 +231,8 @@ fn note_leftovers(journal: &Journal, look: impl Fn() -> Vec<(usize, String)>) {
 
 /// The resources that the locks of a run protect.
 fn resources() -> Vec<String> {
-    let slots = (0..wish::PERMITS).map(|slot| format!("{}-{slot}", wish::POOL));
-    let names = wish::NAMES.iter().chain([&wish::LEAD]);
+    let slots = (0..call::PERMITS).map(|slot| format!("{}-{slot}", call::POOL));
+    let names = call::NAMES.iter().chain([&call::LEAD]);
     names.map(|&name| name.to_owned()).chain(slots).collect()
 }
 
@@ -260,6 +306,9 @@ impl fmt::Display for Outcome {
         } = &self.settings;
         writeln!(f, "seed {seed}: {nodes} nodes, faults for {span:?}")?;
         write!(f, "{}", self.figures)?;
+        if let Some(growth) = &self.growth {
+            write!(f, "{growth}")?;
+        }
         if let Some(excused) = &self.excused {
             writeln!(
                 f,

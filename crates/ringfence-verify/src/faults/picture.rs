@@ -9,10 +9,10 @@ use ringfence_testkit::svg::{Svg, escape};
 use crate::history::{Event, Hold, Mode, What};
 use crate::invariants::Violation;
 
+use super::call::{LEAD, NAMES, POOL};
 use super::client::TASKS;
 use super::journal::{Note, Record};
 use super::lanes::{LANE, Lanes};
-use super::wish::{LEAD, NAMES, POOL};
 
 /// The width of a second, in pixels.
 const SECOND: f64 = 90.0;
@@ -142,7 +142,7 @@ impl Canvas {
 
     fn faults(&mut self, record: &Record, lanes: &Lanes) {
         for (to_us, note) in &record.notes {
-            let Note::Strike { kind, on, from_us } = note else {
+            let Note::Fault { kind, on, from_us } = note else {
                 continue;
             };
             let (x, right) = (self.x(*from_us), self.x(*to_us));
@@ -170,11 +170,13 @@ impl Canvas {
         let mut asked: BTreeMap<u64, u64> = BTreeMap::new();
         for Event { at_us, what } in &record.history.events {
             let (op, end) = match what {
-                What::Invoked { op, .. } | What::Turned { op, .. } => {
+                What::Invoked { op, .. } | What::Turned { op, .. } | What::Breaks { op, .. } => {
                     asked.insert(*op, *at_us);
                     continue;
                 }
-                What::Granted { op, .. } | What::Found { op, .. } => (op, String::new()),
+                What::Granted { op, .. } | What::Found { op, .. } | What::Broken { op, .. } => {
+                    (op, String::new())
+                }
                 What::Refused { op, why } => (op, why.clone()),
                 What::Unknown { op } => (op, "unknown".to_owned()),
                 _ => continue,
@@ -323,12 +325,12 @@ mod tests {
             op,
             why: "it <expired>".to_owned(),
         };
-        let strike = Note::Strike {
+        let fault = Note::Fault {
             kind: "FLUSHALL".to_owned(),
             on: "node 3".to_owned(),
             from_us: 5_000,
         };
-        record.notes = vec![(6_000, strike), (800_000, lost)];
+        record.notes = vec![(6_000, fault), (800_000, lost)];
         let violation = Violation {
             invariant: "fences",
             at_us: 7,

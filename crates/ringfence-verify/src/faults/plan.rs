@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::random::Random;
 
-use super::strike::{FaultKind, Strike};
+use super::planned::{FaultKind, PlannedFault};
 
 /// How long a node that forgot, or whose clock jumped, does not vote: a little more than the
 /// quarantine.
@@ -30,10 +30,12 @@ pub struct Targets {
     pub durable: Vec<bool>,
     /// The number of clients.
     pub clients: usize,
+    /// The clients that are not killed.
+    pub lasting: Vec<usize>,
 }
 
 /// The faults of a run, by time.
-pub fn plan(seed: u64, span: Duration, targets: &Targets) -> Vec<Strike> {
+pub fn plan(seed: u64, span: Duration, targets: &Targets) -> Vec<PlannedFault> {
     let mut planner = Planner {
         random: Random::apart(seed, 0),
         nodes: vec![Target::default(); targets.durable.len()],
@@ -43,7 +45,7 @@ pub fn plan(seed: u64, span: Duration, targets: &Targets) -> Vec<Strike> {
         out_at_most: 0,
         targets,
     };
-    let mut strikes = Vec::new();
+    let mut faults = Vec::new();
     let (mut at, mut round) = (Duration::from_millis(500), Vec::new());
     let blind_from = span.saturating_sub(BLIND);
     let last_cut = span.saturating_sub(LAST_POWER_CUT);
@@ -52,7 +54,7 @@ pub fn plan(seed: u64, span: Duration, targets: &Targets) -> Vec<Strike> {
         if at >= next_cut {
             let cut = planner.power_cut(at);
             at = cut.at + cut.span;
-            strikes.push(cut);
+            faults.push(cut);
             next_cut = match next_cut == last_cut {
                 true => span,
                 false => (next_cut + POWER_CUTS).min(last_cut),
@@ -63,7 +65,7 @@ pub fn plan(seed: u64, span: Duration, targets: &Targets) -> Vec<Strike> {
         let fitting = round.iter().position(|kind| planner.fits(*kind, at));
         at += match fitting {
             Some(next) => {
-                strikes.push(planner.strike(round.remove(next), at, span));
+                faults.push(planner.fault(round.remove(next), at, span));
                 Duration::from_millis(planner.random.between(250, 900))
             }
             // A fault that waits for its target does not delay the next round.
@@ -74,8 +76,8 @@ pub fn plan(seed: u64, span: Duration, targets: &Targets) -> Vec<Strike> {
             None => Duration::from_millis(200),
         };
     }
-    strikes.push(planner.blind(blind_from, span));
-    strikes
+    faults.push(planner.blind(blind_from, span));
+    faults
 }
 
 #[derive(Debug, Clone, Default)]
@@ -109,16 +111,26 @@ impl Planner<'_> {
     fn fits(&self, kind: FaultKind, at: Duration) -> bool {
         match kind {
             FaultKind::ClientPause | FaultKind::ClientCrash => {
-                self.clients.iter().any(|c| c.busy_until < at)
+                !self.free_clients(kind, at).is_empty()
             }
             FaultKind::CrashForgetting
             | FaultKind::CrashDurable
+            | FaultKind::SyncFails
             | FaultKind::ServerPause
             | FaultKind::Flush
             | FaultKind::FailBack
             | FaultKind::ClockJump => !self.free_nodes(kind, at).is_empty(),
             _ => self.links.busy_until < at,
         }
+    }
+
+    fn free_clients(&self, kind: FaultKind, at: Duration) -> Vec<usize> {
+        let free = |client: &usize| {
+            let may_be_hit =
+                kind == FaultKind::ClientPause || !self.targets.lasting.contains(client);
+            may_be_hit && self.clients[*client].busy_until < at
+        };
+        (0..self.clients.len()).filter(free).collect()
     }
 
     fn free_nodes(&self, kind: FaultKind, at: Duration) -> Vec<usize> {
@@ -141,7 +153,7 @@ impl Planner<'_> {
                 && match kind {
                     // A server that once had a replica no longer counts as durable.
                     FaultKind::CrashForgetting | FaultKind::FailBack => !durable,
-                    FaultKind::CrashDurable => durable,
+                    FaultKind::CrashDurable | FaultKind::SyncFails => durable,
                     _ => true,
                 }
         };
@@ -149,7 +161,7 @@ impl Planner<'_> {
     }
 
     /// A fault of a kind that [`fits`](Self::fits).
-    fn strike(&mut self, kind: FaultKind, at: Duration, end: Duration) -> Strike {
+    fn fault(&mut self, kind: FaultKind, at: Duration, end: Duration) -> PlannedFault {
         let ms = match kind {
             FaultKind::ClientPause => self.random.between(300, 3_500),
             FaultKind::ServerPause => self.random.between(200, 2_500),
@@ -161,7 +173,7 @@ impl Planner<'_> {
             _ => self.random.between(200, 1_800),
         };
         let span = Duration::from_millis(ms).min(end - at);
-        let mut strike = Strike {
+        let mut fault = PlannedFault {
             at,
             span,
             kind,
@@ -172,14 +184,14 @@ impl Planner<'_> {
         let until = at + span;
         match kind {
             FaultKind::ClientPause | FaultKind::ClientCrash => {
-                let free = |client: &usize| self.clients[*client].busy_until < at;
-                let free: Vec<usize> = (0..self.clients.len()).filter(free).collect();
+                let free = self.free_clients(kind, at);
                 let client = self.random.pick(&free);
                 self.clients[client].busy_until = until;
-                strike.client = Some(client);
+                fault.client = Some(client);
             }
             FaultKind::CrashForgetting
             | FaultKind::CrashDurable
+            | FaultKind::SyncFails
             | FaultKind::ServerPause
             | FaultKind::Flush
             | FaultKind::FailBack
@@ -193,26 +205,26 @@ impl Planner<'_> {
                 if kind == FaultKind::FailBack {
                     self.standby.busy_until = until;
                 }
-                strike.nodes = vec![node];
-                strike.by_us = self.jump_of(node);
+                fault.nodes = vec![node];
+                fault.by_us = self.jump_of(node);
             }
             _ => {
                 self.links.busy_until = until;
-                strike.nodes = self.some_nodes();
+                fault.nodes = self.some_nodes();
                 // All clients lose one node, or one client loses many.
-                if strike.nodes.len() > 1 || self.random.chance(50) {
+                if fault.nodes.len() > 1 || self.random.chance(50) {
                     let clients = self.clients.len() as u64;
-                    strike.client = Some(self.random.between(0, clients - 1) as usize);
+                    fault.client = Some(self.random.between(0, clients - 1) as usize);
                 }
-                strike.by_us = self.random.between(20, 400) as i64 * 1_000;
+                fault.by_us = self.random.between(20, 400) as i64 * 1_000;
             }
         }
-        strike
+        fault
     }
 
     /// Kills all nodes that keep nothing at the same time, when no other fault hits them. They
     /// restart so soon that locks which they forgot are still valid.
-    fn power_cut(&mut self, at: Duration) -> Strike {
+    fn power_cut(&mut self, at: Duration) -> PlannedFault {
         let nodes: Vec<usize> = (0..self.nodes.len())
             .filter(|node| !self.targets.durable[*node])
             .collect();
@@ -223,7 +235,7 @@ impl Planner<'_> {
             self.nodes[*node].busy_until = at + span;
             self.nodes[*node].discounted_until = at + span + DISCOUNT;
         }
-        Strike {
+        PlannedFault {
             at,
             span,
             kind: FaultKind::PowerCut,
@@ -256,15 +268,17 @@ impl Planner<'_> {
     }
 
     /// Kills a client, sets the clocks of a minority ahead, and starts a new client.
-    fn blind(&mut self, at: Duration, end: Duration) -> Strike {
+    fn blind(&mut self, at: Duration, end: Duration) -> PlannedFault {
         let minority = self.nodes.len() / 2;
         let nodes = (0..self.nodes.len()).step_by(2).take(minority).collect();
-        Strike {
+        let killed = |client: &usize| !self.targets.lasting.contains(client);
+        let killed: Vec<usize> = (0..self.clients.len()).filter(killed).collect();
+        PlannedFault {
             at,
             span: end - at,
             kind: FaultKind::BlindJump,
             nodes,
-            client: Some(self.random.between(0, self.clients.len() as u64 - 1) as usize),
+            client: Some(self.random.pick(&killed)),
             by_us: 3_000_000,
         }
     }
@@ -278,7 +292,26 @@ mod tests {
         Targets {
             durable: vec![false, true, false, true, false],
             clients: 4,
+            lasting: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_lasting_client_is_never_killed() {
+        let lasting = vec![0, 3];
+        let targets = Targets {
+            lasting,
+            ..targets()
+        };
+        let faults = plan(1, Duration::from_secs(120), &targets);
+        let kills = |kind| matches!(kind, FaultKind::ClientCrash | FaultKind::BlindJump);
+        let killed: Vec<_> = faults.iter().filter(|fault| kills(fault.kind)).collect();
+        assert!(killed.len() > 1);
+        assert!(
+            killed
+                .iter()
+                .all(|fault| !matches!(fault.client, Some(0 | 3)))
+        );
     }
 
     #[test]
@@ -291,9 +324,9 @@ mod tests {
     #[test]
     fn half_a_minute_has_every_kind() {
         for seed in 0..50 {
-            let strikes = plan(seed, Duration::from_secs(30), &targets());
+            let faults = plan(seed, Duration::from_secs(30), &targets());
             for kind in FaultKind::ALL {
-                assert!(strikes.iter().any(|s| s.kind == kind), "{seed}: {kind:?}");
+                assert!(faults.iter().any(|s| s.kind == kind), "{seed}: {kind:?}");
             }
         }
     }
@@ -301,9 +334,10 @@ mod tests {
     #[test]
     fn a_server_has_one_fault_at_a_time_and_votes_again_before_it_loses_its_vote_again() {
         for seed in 0..50 {
-            let strikes = plan(seed, Duration::from_secs(120), &targets());
-            let of_server = |s: &&Strike| s.kind < FaultKind::Cut && s.kind != FaultKind::BlindJump;
-            let servers: Vec<&Strike> = strikes.iter().filter(of_server).collect();
+            let faults = plan(seed, Duration::from_secs(120), &targets());
+            let of_server =
+                |s: &&PlannedFault| s.kind < FaultKind::Cut && s.kind != FaultKind::BlindJump;
+            let servers: Vec<&PlannedFault> = faults.iter().filter(of_server).collect();
             for (at, one) in servers.iter().enumerate() {
                 for other in &servers[at + 1..] {
                     if !one.nodes.iter().any(|node| other.nodes.contains(node)) {
@@ -321,8 +355,8 @@ mod tests {
 
     #[test]
     fn the_fault_that_breaks_exclusion_is_the_last() {
-        let strikes = plan(3, Duration::from_secs(60), &targets());
-        let blind = strikes.iter().position(|s| s.kind == FaultKind::BlindJump);
-        assert_eq!(blind, Some(strikes.len() - 1));
+        let faults = plan(3, Duration::from_secs(60), &targets());
+        let blind = faults.iter().position(|s| s.kind == FaultKind::BlindJump);
+        assert_eq!(blind, Some(faults.len() - 1));
     }
 }

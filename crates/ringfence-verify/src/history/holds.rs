@@ -36,11 +36,36 @@ impl Hold<'_> {
     pub fn is_owned_with(&self, other: &Self) -> bool {
         self.owner.is_some() && self.owner == other.owner
     }
+
+    /// Whether a break of `name` up to the fence `up_to` ends it.
+    pub fn is_broken_by(&self, name: &str, slot: Option<u32>, up_to: u64) -> bool {
+        let fence = self.fence.unwrap_or_default();
+        self.names == [name] && self.slot == slot && fence <= up_to
+    }
 }
 
 impl History {
-    /// All holds, in the order of their grants. A downgrade makes two holds out of one.
+    /// All holds, in the order of their grants. A downgrade makes two holds out of one. A hold that
+    /// is broken ends when the break begins, whatever its holder believes.
     pub fn holds(&self) -> Vec<Hold<'_>> {
+        let mut holds = self.believed_holds();
+        for Event { at_us, what } in &self.events {
+            if let What::Breaks {
+                name, slot, up_to, ..
+            } = what
+            {
+                for hold in &mut holds {
+                    if hold.is_broken_by(name, *slot, *up_to) {
+                        hold.to_us = hold.to_us.min(*at_us);
+                    }
+                }
+            }
+        }
+        holds
+    }
+
+    /// All holds as their holders believe.
+    pub fn believed_holds(&self) -> Vec<Hold<'_>> {
         let mut collector = HoldCollector::default();
         for event in &self.events {
             collector.add(event);
@@ -157,6 +182,27 @@ mod tests {
         assert_eq!(history.holds()[0].to_us, 200);
         history.push(120, What::Ended { op: 1 });
         assert_eq!(history.holds()[0].to_us, 120);
+    }
+
+    #[test]
+    fn a_broken_hold_ends_when_the_break_begins_also_if_its_holder_learns_of_the_grant_later() {
+        let mut history = Made::default();
+        for (op, granted_us, fence) in [(1, 5, 10), (2, 50, 10), (3, 50, 11)] {
+            history.invoke(0, op, exclusive("x"));
+            history.push(granted_us, grant(op, fence, 100));
+        }
+        history.push(
+            30,
+            What::Breaks {
+                op: 9,
+                client: 1,
+                name: "x".to_owned(),
+                slot: None,
+                up_to: 10,
+            },
+        );
+        let ends: Vec<u64> = history.holds().iter().map(|hold| hold.to_us).collect();
+        assert_eq!(ends, [30, 30, 100], "a later fence is not broken");
     }
 
     #[test]

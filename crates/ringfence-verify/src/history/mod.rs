@@ -153,6 +153,29 @@ pub enum What {
         /// Whether the latch is open.
         open: bool,
     },
+    /// An operator breaks what is held under `name` with the fence `up_to` or a lower one. From now
+    /// on these holds exclude nobody, whatever the result of the call.
+    Breaks {
+        /// The call.
+        op: u64,
+        /// Which client.
+        client: u64,
+        /// The lock, which is never held together with other names.
+        name: String,
+        /// The slot of a semaphore.
+        slot: Option<u32>,
+        /// The highest fence that it breaks.
+        up_to: u64,
+    },
+    /// A majority of the nodes broke it.
+    Broken {
+        /// The call.
+        op: u64,
+        /// The fence of the name from now on.
+        fence: u64,
+        /// The latest deadline that a holder can have whose last renewal began before now.
+        until_us: u64,
+    },
     /// A resource accepted a write. Recorded in the order in which the resource accepted.
     Updated {
         /// Which resource.

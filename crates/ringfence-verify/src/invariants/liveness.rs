@@ -37,11 +37,12 @@ fn open_calls(history: &History) -> (BTreeMap<u64, u64>, Option<u64>) {
     let mut open: BTreeMap<u64, u64> = BTreeMap::new();
     for Event { at_us, what } in &history.events {
         match what {
-            What::Invoked { op, .. } | What::Turned { op, .. } => {
+            What::Invoked { op, .. } | What::Turned { op, .. } | What::Breaks { op, .. } => {
                 open.insert(*op, *at_us);
             }
             What::Granted { op, .. }
             | What::Found { op, .. }
+            | What::Broken { op, .. }
             | What::Refused { op, .. }
             | What::Unknown { op } => {
                 open.remove(op);

@@ -2,6 +2,7 @@
 //! the simulator and the runs on real servers are judged alike. The tests of each invariant show
 //! that it rejects bad histories.
 
+pub mod breaks;
 pub mod exclusion;
 pub mod fences;
 pub mod keeping;
@@ -46,11 +47,12 @@ impl fmt::Display for Violation {
 pub type Check = fn(&History) -> Result<(), Violation>;
 
 /// All invariants, by name.
-pub const ALL: [(&str, Check); 13] = [
+pub const ALL: [(&str, Check); 14] = [
     ("exclusion", exclusion::check),
     ("readers", readers::check),
     ("permits", permits::check),
     ("fences", fences::check),
+    ("breaks", breaks::check),
     ("keeping", keeping::check),
     ("latches", latches::check),
     ("terms", terms::check),

@@ -1,5 +1,6 @@
 //! While clocks keep what exclusion needs, at most as many permits of a semaphore are held as it
-//! has, and no slot has two holders.
+//! has, and no slot has two holders. Where clients disagree about the number, the largest counts for
+//! all of them together, and each has a slot below its own number.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +37,19 @@ pub fn check(history: &History) -> Result<(), Violation> {
             let how = format!("ops {} and {} hold one slot of {name}", other.op, hold.op);
             return Err(violation(how));
         }
+        if hold.slot.is_some_and(|slot| slot >= of) {
+            let how = format!(
+                "op {} holds a slot of {name} beyond its {of} permits",
+                hold.op
+            );
+            return Err(violation(how));
+        }
         others.push(hold);
+        let known = others.iter().map(|other| match other.mode {
+            Mode::Permit { of } => of,
+            _ => 0,
+        });
+        let of = known.max().unwrap_or(of);
         if others.len() > of as usize {
             let ops: Vec<String> = others.iter().map(|other| other.op.to_string()).collect();
             let how = format!("ops {} hold {name}, which has {of} permits", ops.join(", "));
@@ -79,6 +92,24 @@ mod tests {
     fn as_many_holders_as_permits_are_fine() {
         let history = inside(&[(1, 0, 0, 50), (2, 1, 10, 100), (3, 0, 50, 60)]);
         assert_eq!(check(&history), Ok(()));
+    }
+
+    #[test]
+    fn where_clients_disagree_the_largest_number_counts_and_nobody_has_a_slot_beyond_its_own() {
+        let holders = |few_has: u32| {
+            let mut history = History::default();
+            for (op, of, slot) in [(1, 4, 1), (2, 4, 2), (3, 4, 3), (4, 2, few_has)] {
+                history.invoke(op, op, permit("s", of));
+                history.push(op, grant_slot(op, op, slot, 100));
+            }
+            check(&history)
+        };
+        assert_eq!(holders(0), Ok(()));
+        assert!(holders(2).is_err());
+        let mut history = History::default();
+        history.invoke(1, 1, permit("s", 2));
+        history.push(1, grant_slot(1, 1, 2, 100));
+        assert!(check(&history).unwrap_err().how.contains("beyond"));
     }
 
     #[test]

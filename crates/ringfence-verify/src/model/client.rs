@@ -1,6 +1,6 @@
 //! One client: the product's own machines ([`Acquisition`], [`Attempt`], [`Hold`], [`Cluster`]),
 //! and the little that a driver does between them. Every rule is theirs. The `ringfence` crate does
-//! the same in `driver/`.
+//! the same in `runtime/`.
 //!
 //! A client does not know which one it is. It names its tokens by the number of the attempt, and
 //! the nodes are told other names ([`Setting::token_of`]).
@@ -10,11 +10,12 @@ use std::sync::Arc;
 use ringfence_core::message::{Answer, Ballot, Kind, ReleaseKind, Request};
 use ringfence_core::protocol::{
     Acquisition, Attempt, AttemptVerdict, ClockReading, Cluster, ExtensionVerdict, FinalRelease,
-    GrantId, Hold, HoldAction, HoldEvent, Line, Next, PendingRelease, ReleaseRequests, Vote,
+    GrantId, Hold, HoldAction, HoldEvent, Line, Next, PendingRelease, ReleaseRequests,
+    RoundMachine, Vote,
 };
 use ringfence_core::time::Timestamp;
 
-use super::letter::{Content, Letter, Tag};
+use super::message::{Content, Message, Tag};
 use super::scope::{Ticks, Variant};
 use super::setting::{Setting, at};
 use super::world::NODES;
@@ -67,7 +68,7 @@ pub(super) enum Input<'a> {
     /// machines propose it.
     Begin { ballot: Option<Ticks> },
     /// A node's reply arrives.
-    Hear { node: usize, letter: &'a Letter },
+    Hear { node: usize, message: &'a Message },
     /// Its task reads the verdict of an attempt that was won.
     Conclude,
     /// A timer fires.
@@ -80,7 +81,7 @@ pub(super) enum Input<'a> {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Effects {
     /// What is sent to which node.
-    pub(super) sends: Vec<(usize, Letter)>,
+    pub(super) sends: Vec<(usize, Message)>,
     /// It was told that it holds, under this fence.
     pub(super) granted: Option<Ballot>,
     /// A majority extended its hold.
@@ -140,7 +141,7 @@ impl Client {
         };
         let client = match input {
             Input::Begin { ballot } => self.begin(&mut driving, ballot),
-            Input::Hear { node, letter } => self.hear(&mut driving, node, letter),
+            Input::Hear { node, message } => self.hear(&mut driving, node, message),
             Input::Conclude => self.conclude(&mut driving),
             Input::TimeOut => self.time_out(&mut driving),
             Input::Release => self.release(&mut driving),
@@ -189,26 +190,26 @@ impl Client {
         self
     }
 
-    fn hear(mut self, driving: &mut Driving<'_>, node: usize, letter: &Letter) -> Self {
-        let (Some(cluster), Content::Reply(reply)) = (&mut self.cluster, &letter.content) else {
+    fn hear(mut self, driving: &mut Driving<'_>, node: usize, message: &Message) -> Self {
+        let (Some(cluster), Content::Reply(reply)) = (&mut self.cluster, &message.content) else {
             return self;
         };
         let outcome = Ok(reply.clone());
         let clock = driving.clock();
-        if let (Phase::Holding { hold, .. }, Tag::Restore) = (&mut self.phase, letter.tag) {
+        if let (Phase::Holding { hold, .. }, Tag::Restore) = (&mut self.phase, message.tag) {
             hold.handle_restored(node, &outcome);
             return self;
         }
-        cluster.observe(node, &outcome, letter.sent, clock.now);
-        let discount = cluster.discount(node, reply.standing, letter.sent, clock.now);
+        cluster.observe(node, &outcome, message.sent, clock.now);
+        let discount = cluster.discount(node, reply.standing, message.sent, clock.now);
         let discount = discount.filter(|_| !driving.setting.is(Variant::NoQuarantine));
         let granted = reply.answer == Answer::Granted;
-        match (&mut self.phase, letter.tag) {
+        match (&mut self.phase, message.tag) {
             (Phase::Trying(_, attempt), Tag::Acquire(_)) => {
                 driving.effects.discounted = granted && discount.is_some();
                 if granted && driving.setting.is(Variant::NoMajority) {
                     let twice = (node + 1) % NODES;
-                    attempt.handle_reply(twice, outcome.clone(), discount, clock.now);
+                    attempt.handle_reply(twice, outcome.clone(), discount.clone(), clock.now);
                 }
                 attempt.handle_reply(node, outcome, discount, clock.now);
                 return self.conclude_lost(driving);
@@ -374,7 +375,7 @@ impl Driving<'_> {
         let content = Content::Request(request);
         self.effects
             .sends
-            .push((node, Letter { tag, sent, content }));
+            .push((node, Message { tag, sent, content }));
     }
 
     /// Gives back what the nodes may have of `id`.

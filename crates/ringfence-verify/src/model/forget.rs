@@ -5,7 +5,7 @@
 use ringfence_core::message::Ballot;
 use ringfence_core::protocol::quorum;
 
-use super::letter::{MailKind, Word};
+use super::message::{MessageKind, Word};
 use super::properties::Event;
 use super::protocol::Protocol;
 use super::scope::Variant;
@@ -31,13 +31,13 @@ impl Protocol {
         let is_of_use = |mail: &Mail| {
             let view = tables.view(clients[usize::from(mail.client)].machine);
             match mail.is_reply {
-                true => tables.is_awaited(&view, mail.letter),
+                true => tables.is_awaited(&view, mail.message),
                 // Where renewals are searched, it is about what follows a grant: an acquire that
                 // has not arrived by then never does. Nor does what a client has sent that is as
                 // good as dead: it would only keep the others from a grant or an extend.
                 false => {
                     let is_late = mail.client == 0 && view.stage != Stage::Trying;
-                    let is_acquire = tables.what(mail.letter).kind == MailKind::Acquire;
+                    let is_acquire = tables.what(mail.message).kind == MessageKind::Acquire;
                     let is_left = view.stage == Stage::Left;
                     !(tables.setting.scope.renewals > 0 && (is_late && is_acquire || is_left))
                 }
@@ -106,7 +106,7 @@ impl Protocol {
             let mut mail = world.mail.iter();
             mail.any(|mail| {
                 (usize::from(mail.node), usize::from(mail.client)) == (node, client)
-                    && self.tables.is_awaited(view, mail.letter)
+                    && self.tables.is_awaited(view, mail.message)
             })
         };
         let hoped = (0..NODES).filter(|node| view.voted[*node] || is_coming(*node));
@@ -122,7 +122,7 @@ impl Protocol {
         let mut mail = world.mail.iter();
         mail.any(|mail| {
             let view = self.view(world, client);
-            usize::from(mail.client) == client && self.tables.is_awaited(&view, mail.letter)
+            usize::from(mail.client) == client && self.tables.is_awaited(&view, mail.message)
         })
     }
 
@@ -146,33 +146,33 @@ impl Protocol {
 
     fn is_idle(&self, world: &mut World, mail: Mail) -> bool {
         let at = usize::from(mail.node);
-        let what = self.tables.what(mail.letter);
+        let what = self.tables.what(mail.message);
         let entry = world.nodes[at].entry;
         match what.kind {
             // Fences do not fall, so it is refused for ever; and its client has no use for the
             // answer.
-            MailKind::Acquire => {
+            MessageKind::Acquire => {
                 let view = self.view(world, mail.client.into());
-                if self.tables.is_awaited(&view, mail.letter) && self.undoes(&view) {
+                if self.tables.is_awaited(&view, mail.message) && self.undoes(&view) {
                     return false;
                 }
                 let answered = self.ask(world, at, self.question(world, mail));
                 let idle = answered.entry == entry && answered.word == Word::Stale;
                 let record = &self.tables.kept(entry).record;
                 let fence = record.as_ref().map(|record| record.fence);
-                let is_late = !self.tables.is_awaited(&view, mail.letter);
+                let is_late = !self.tables.is_awaited(&view, mail.message);
                 let refused = idle && is_late && fence == Some(what.ballot);
                 self.tables.note(Event::LateAcquireRefused, refused);
                 idle
             }
             // It changes nothing, and nothing of its client is on its way that it could give back.
-            MailKind::Undo | MailKind::Retire | MailKind::Release => {
+            MessageKind::Undo | MessageKind::Retire | MessageKind::Release => {
                 let awaited = |other: &Mail| {
-                    let kind = self.tables.what(other.letter).kind;
+                    let kind = self.tables.what(other.message).kind;
                     (other.node, other.client) == (mail.node, mail.client)
                         && matches!(
                             kind,
-                            MailKind::Acquire | MailKind::Extend | MailKind::Restore
+                            MessageKind::Acquire | MessageKind::Extend | MessageKind::Restore
                         )
                 };
                 if world.mail.iter().any(awaited) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::ledger::{Answered, Asked, Question};
-use super::letter::{MailKind, What, Word};
+use super::message::{MessageKind, What, Word};
 use super::properties::Event;
 use super::protocol::Protocol;
 use super::tables::{Cause, Made};
@@ -24,9 +24,9 @@ impl Protocol {
         let was_lost = before.stage == Stage::Holding && !before.holds_at(world.now);
         world.revived |= was_lost && self.tables.view(made.client).holds_at(world.now);
         world.clients[client].machine = made.client;
-        for (node, letter) in &made.sends {
-            let kind = self.tables.what(*letter).kind;
-            if matches!(kind, MailKind::Undo | MailKind::Retire) && !undoes {
+        for (node, message) in &made.sends {
+            let kind = self.tables.what(*message).kind;
+            if matches!(kind, MessageKind::Undo | MessageKind::Retire) && !undoes {
                 world.clients[client].machine = self.left;
                 continue;
             }
@@ -34,7 +34,7 @@ impl Protocol {
                 node: *node as u8,
                 client: client as u8,
                 is_reply: false,
-                letter: *letter,
+                message: *message,
             });
         }
         if let Some(fence) = made.granted {
@@ -60,7 +60,7 @@ impl Protocol {
         );
         let cause = Cause::Hear {
             node: mail.node,
-            letter: mail.letter,
+            message: mail.message,
         };
         let made = self.step(world, client, cause);
         let counted = word == Word::Granted && !made.discounted;
@@ -80,18 +80,20 @@ impl Protocol {
         let answered = self.ask(world, at, self.question(world, mail));
         let node = &mut world.nodes[at];
         let note = |event, is_so| self.tables.note(event, is_so);
-        let is_awaited = self.tables.is_awaited(&view, mail.letter);
+        let is_awaited = self.tables.is_awaited(&view, mail.message);
         match (what.kind, answered.word) {
-            (MailKind::Acquire, Word::Stale) if !is_awaited => {
+            (MessageKind::Acquire, Word::Stale) if !is_awaited => {
                 let record = &self.tables.kept(node.entry).record;
                 let fence = record.as_ref().map(|record| record.fence);
                 note(Event::LateAcquireRefused, fence == Some(what.ballot));
             }
-            (MailKind::Undo | MailKind::Retire, Word::Newer) => note(Event::LateUndoRefused, true),
-            (MailKind::Restore, Word::Restored) => {
+            (MessageKind::Undo | MessageKind::Retire, Word::Newer) => {
+                note(Event::LateUndoRefused, true)
+            }
+            (MessageKind::Restore, Word::Restored) => {
                 note(Event::RestoredAfterCrash, node.born.is_some());
             }
-            (MailKind::Restore, Word::Gone) => {
+            (MessageKind::Restore, Word::Gone) => {
                 note(Event::LateRestoreRefused, view.stage != Stage::Holding);
             }
             _ => {}
@@ -101,14 +103,14 @@ impl Protocol {
             // A client that undoes nothing need not know who refused it.
             Stage::Trying => self.undoes(&view) || answered.word == Word::Granted,
             // What each node has matters to a hold that is renewed.
-            _ => what.kind != MailKind::Acquire || client == 0 && self.scope().renewals > 0,
+            _ => what.kind != MessageKind::Acquire || client == 0 && self.scope().renewals > 0,
         };
         if mute || !is_awaited || !is_of_use {
             return;
         }
         let reply = Mail {
             is_reply: true,
-            letter: answered.letter,
+            message: answered.message,
             ..mail
         };
         match self.scope().slow_replies {
@@ -121,7 +123,7 @@ impl Protocol {
         let view = self.view(world, mail.client.into());
         Question::Mail {
             client: mail.client,
-            letter: mail.letter,
+            message: mail.message,
             tries_again: view.tries_again && self.scope().span().is_some(),
         }
     }
@@ -196,10 +198,10 @@ impl Protocol {
             };
             let mut mail = world.mail.iter().filter(to_it);
             let is_undone = mail.any(|mail| {
-                let what = self.tables.what(mail.letter);
+                let what = self.tables.what(mail.message);
                 let gives_back = matches!(
                     what.kind,
-                    MailKind::Undo | MailKind::Retire | MailKind::Release
+                    MessageKind::Undo | MessageKind::Retire | MessageKind::Release
                 );
                 gives_back && what.ballot >= ballot
             });

@@ -6,7 +6,7 @@ use ringfence_core::message::{
     Acquire, Answer, Ballot, Holder, Op, Release, Reply, Request, Restore,
 };
 
-use super::letter::{Content, Letter, Word};
+use super::message::{Content, Message, Word};
 use super::scope::{Clocks, Ticks, Variant};
 use super::setting::{Setting, TICK, at, clock_us, just_below, standing};
 use super::tables::Known;
@@ -29,7 +29,7 @@ pub(super) enum Question {
     /// A client's request.
     Mail {
         client: u8,
-        letter: u32,
+        message: u32,
         /// The client may try again: then it needs to know the node's time and the floor.
         tries_again: bool,
     },
@@ -46,7 +46,7 @@ pub(super) struct Answered {
     pub(super) entry: u32,
     pub(super) word: Word,
     /// The reply.
-    pub(super) letter: u32,
+    pub(super) message: u32,
 }
 
 /// Records last for so long where time does not end them.
@@ -56,12 +56,12 @@ impl Asked {
     pub(super) fn carry_out(&self, setting: &Setting, known: &mut Known) -> Answered {
         let mut entry = Entry::clone(known.entries.get(self.entry));
         let now = self.moment(&entry);
-        let (client, letter, tries_again) = match self.question {
+        let (client, message, tries_again) = match self.question {
             Question::Mail {
                 client,
-                letter,
+                message,
                 tries_again,
-            } => (client, letter, tries_again),
+            } => (client, message, tries_again),
             Question::Settle | Question::Lapse => {
                 entry.expire(now);
                 self.leave_out(setting, &mut entry);
@@ -69,12 +69,12 @@ impl Asked {
                 return Answered {
                     entry,
                     word: Word::Other,
-                    letter: 0,
+                    message: 0,
                 };
             }
         };
-        let letter = Letter::clone(known.letters.get(letter));
-        let Content::Request(request) = letter.content else {
+        let message = Message::clone(known.messages.get(message));
+        let Content::Request(request) = message.content else {
             unreachable!("a node gets no reply");
         };
         let request = Request {
@@ -84,21 +84,21 @@ impl Asked {
         let reply = self.reply(setting, &mut entry, now, request, tries_again);
         let word = Word::of(&reply);
         self.leave_out(setting, &mut entry);
-        let reply = Letter {
+        let reply = Message {
             content: Content::Reply(reply),
             // Only a reply with a stamp says something about clocks.
             sent: match (tries_again, setting.scope.slow_replies) {
-                (true, true) => letter.sent,
+                (true, true) => message.sent,
                 // Of what arrives at once, the way there may as well have taken no time.
                 (true, false) => at(self.clock.unwrap_or_default()),
                 (false, _) => at(0),
             },
-            ..letter
+            ..message
         };
         Answered {
             entry: known.entries.put(entry).0,
             word,
-            letter: known.letters.put(reply).0,
+            message: known.messages.put(reply).0,
         }
     }
 

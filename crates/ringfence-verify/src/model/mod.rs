@@ -30,7 +30,7 @@ mod failover;
 mod forget;
 mod happen;
 mod ledger;
-mod letter;
+mod message;
 pub mod properties;
 mod protocol;
 mod scope;
@@ -46,7 +46,7 @@ mod wrong;
 
 pub use counter::{Counters, Scheme};
 pub use failover::{FailoverScope, Weakness, search_failover, search_failover_for};
-pub use letter::{MailKind, What, Word};
+pub use message::{MessageKind, What, Word};
 pub use protocol::Protocol;
 pub use scope::{Clocks, NodeTime, Scope, Span, Ticks, Variant};
 pub use search::{Finding, Report, search, search_watched};

@@ -8,7 +8,7 @@ use ringfence_core::message::Ballot;
 use stateright::{Model, Property};
 
 use super::client;
-use super::letter::MailKind;
+use super::message::MessageKind;
 use super::properties::{Event, properties};
 use super::scope::{Scope, Ticks};
 use super::step::Step;
@@ -135,7 +135,7 @@ impl Model for Protocol {
             Step::Arrive { mail, what, mute } => {
                 world.take(mail);
                 match what.kind {
-                    MailKind::Reply(word) => self.hear(&mut world, mail, word),
+                    MessageKind::Reply(word) => self.hear(&mut world, mail, word),
                     _ => self.carry_out(&mut world, mail, what, mute),
                 }
             }
@@ -209,7 +209,7 @@ impl Protocol {
     }
 
     fn arrivals(&self, world: &World, mail: Mail, steps: &mut Vec<Step>) {
-        let what = self.tables.what(mail.letter);
+        let what = self.tables.what(mail.message);
         let arrive = |mute| Step::Arrive { mail, what, mute };
         steps.push(arrive(false));
         // A reply that is a message of its own is lost by never arriving.
@@ -220,8 +220,8 @@ impl Protocol {
         // That a request was carried out and its answer is lost matters to a client that has to
         // undo it. To a hold it is as good as a request that never arrived: the node only keeps the
         // lock for longer.
-        let undoes = self.undoes(&view) && what.kind == MailKind::Acquire;
-        if undoes && self.tables.is_awaited(&view, mail.letter) {
+        let undoes = self.undoes(&view) && what.kind == MessageKind::Acquire;
+        if undoes && self.tables.is_awaited(&view, mail.message) {
             steps.push(arrive(true));
         }
     }

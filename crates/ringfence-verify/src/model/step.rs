@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::letter::{MailKind, What};
+use super::message::{MessageKind, What};
 use super::scope::Ticks;
 use super::setting::{TICK, clock_us};
 use super::world::Mail;
@@ -84,7 +84,7 @@ impl fmt::Display for Step {
             Self::Release { client } => write!(f, "client {client} releases"),
             Self::Arrive { mail, what, mute } => {
                 let (at, client) = (node(mail.node.into()), mail.client);
-                if let MailKind::Reply(word) = what.kind {
+                if let MessageKind::Reply(word) = what.kind {
                     return write!(f, "client {client} hears {word:?} of {at}");
                 }
                 let lost = if mute { "; its answer is lost" } else { "" };

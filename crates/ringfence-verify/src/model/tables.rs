@@ -11,7 +11,7 @@ use ringfence_core::message::Ballot;
 
 use super::client::{Client, Effects, Input};
 use super::ledger::{Answered, Asked};
-use super::letter::{Letter, Tag, What};
+use super::message::{Message, Tag, What};
 use super::properties::Event;
 use super::scope::{Scope, Ticks, Variant};
 use super::setting::Setting;
@@ -35,7 +35,7 @@ pub(super) struct Known {
     origins: Vec<Option<(u32, Cause, Ticks)>>,
     mirrored: HashMap<(u32, usize), u32>,
     steps: HashMap<(u32, Cause, Ticks), Arc<Made>>,
-    pub(super) letters: Table<Letter>,
+    pub(super) messages: Table<Message>,
     pub(super) entries: Table<Entry>,
     answers: HashMap<Asked, Answered>,
     renamed: HashMap<(u32, [u8; CLIENTS]), u32>,
@@ -45,7 +45,7 @@ pub(super) struct Known {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Cause {
     Begin { ballot: Option<Ticks> },
-    Hear { node: u8, letter: u32 },
+    Hear { node: u8, message: u32 },
     Conclude,
     TimeOut,
     Release,
@@ -166,13 +166,13 @@ impl Tables {
     }
 
     /// What a message is.
-    pub(super) fn what(&self, letter: u32) -> What {
-        self.read(|known| What::of(known.letters.get(letter)))
+    pub(super) fn what(&self, message: u32) -> What {
+        self.read(|known| What::of(known.messages.get(message)))
     }
 
     /// Whether `view` is one of a client that reads a reply with this content.
-    pub(super) fn is_awaited(&self, view: &View, letter: u32) -> bool {
-        let tag = self.read(|known| known.letters.get(letter).tag);
+    pub(super) fn is_awaited(&self, view: &View, message: u32) -> bool {
+        let tag = self.read(|known| known.messages.get(message).tag);
         let old = self.setting.is(Variant::OldVotes);
         match (view.stage, tag) {
             (Stage::Trying, Tag::Acquire(attempt)) => attempt == view.attempt || old,
@@ -200,15 +200,15 @@ impl Known {
     fn step(&mut self, setting: &Setting, key: (u32, Cause, Ticks)) -> Arc<Made> {
         let (client, cause, now) = key;
         let before = Client::clone(self.clients.get(client));
-        let letter = match cause {
-            Cause::Hear { letter, .. } => Some(Arc::clone(self.letters.get(letter))),
+        let message = match cause {
+            Cause::Hear { message, .. } => Some(Arc::clone(self.messages.get(message))),
             _ => None,
         };
-        let input = match (cause, &letter) {
+        let input = match (cause, &message) {
             (Cause::Begin { ballot }, _) => Input::Begin { ballot },
-            (Cause::Hear { node, .. }, Some(letter)) => Input::Hear {
+            (Cause::Hear { node, .. }, Some(message)) => Input::Hear {
                 node: node.into(),
-                letter,
+                message,
             },
             (Cause::Conclude, _) => Input::Conclude,
             (Cause::Release, _) => Input::Release,
@@ -222,7 +222,7 @@ impl Known {
 
     fn made(&mut self, client: Client, effects: Effects, key: (u32, Cause, Ticks)) -> Made {
         let sends = effects.sends.into_iter();
-        let sends = sends.map(|(node, letter)| (node, self.letters.put(letter).0));
+        let sends = sends.map(|(node, message)| (node, self.messages.put(message).0));
         let sends = sends.collect();
         Made {
             client: self.put_client(client, Some(key)),
@@ -237,9 +237,9 @@ impl Known {
 impl Cause {
     fn mirrored(self, n: usize) -> Self {
         match self {
-            Self::Hear { node, letter } => Self::Hear {
+            Self::Hear { node, message } => Self::Hear {
                 node: ORDERS[n][usize::from(node)],
-                letter,
+                message,
             },
             other => other,
         }

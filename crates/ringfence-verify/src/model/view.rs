@@ -1,7 +1,7 @@
 //! What a search has to know of a client, to see what can happen to it next.
 
 use ringfence_core::message::Ballot;
-use ringfence_core::protocol::{AttemptVerdict, ClockReading, Hold, Vote};
+use ringfence_core::protocol::{AttemptVerdict, ClockReading, Hold, RoundMachine, Vote};
 use ringfence_core::time::Timestamp;
 
 use super::client::{Client, Phase};

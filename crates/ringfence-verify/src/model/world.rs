@@ -87,7 +87,7 @@ pub struct Mail {
     /// Whether it goes to the client.
     pub is_reply: bool,
     /// The number of its content.
-    pub letter: u32,
+    pub message: u32,
 }
 
 /// What belongs to a state, and does not make it another state.

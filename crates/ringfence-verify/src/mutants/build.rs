@@ -19,21 +19,21 @@ use super::{Suite, copy};
 /// Calls the compiler exactly as cargo would.
 const WRAPPER: &str = "/usr/bin/env";
 
-/// The test programs of the product, the fastest first. The first two are unit tests.
-pub const SUITES: [&str; 9] = [
-    "core",
-    "unit",
-    "rules",
-    "nodes",
-    "readers",
-    "resource",
-    "queue",
-    "fleet",
-    "scenarios",
+/// The suites, the fastest first, each with its program. The first two are unit tests; the others are
+/// parts of one program, each the module of its name.
+const SUITES: [(&str, &str); 8] = [
+    ("core", "ringfence_core"),
+    ("unit", "ringfence"),
+    ("rules", ALL),
+    ("nodes", ALL),
+    ("resource", ALL),
+    ("queue", ALL),
+    ("fleet", ALL),
+    ("scenarios", ALL),
 ];
 
-/// The suites that are unit tests of a crate, each with the name of its program.
-const UNITS: [(&str, &str); 2] = [("core", "ringfence_core"), ("unit", "ringfence")];
+/// The program with the library's tests over its nodes.
+const ALL: &str = "all";
 
 /// How many schedules the simulator runs to notice a mutant.
 const SCHEDULES: &str = "300";
@@ -59,8 +59,8 @@ struct Folders {
 }
 
 impl Build {
-    /// Writes the copy, and builds its unit tests and `suites`. Cargo prints its own progress.
-    pub fn make<'a>(suites: impl IntoIterator<Item = &'a str>) -> Result<Self, Box<dyn Error>> {
+    /// Writes the copy, and builds its tests. Cargo prints its own progress.
+    pub fn make() -> Result<Self, Box<dyn Error>> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../..")
             .canonicalize()?;
@@ -68,18 +68,9 @@ impl Build {
         copy::write(&root, &folders.copy)?;
         let mut cargo = folders.cargo("test");
         // With the features of these members, the dependencies of the normal build can be used.
-        let members = [
-            "ringfence",
-            "ringfence-core",
-            "ringfence-cli",
-            "ringfence-bench",
-        ];
-        cargo.args(["--no-run", "--all-features", "--lib"]);
+        let members = ["ringfence", "ringfence-core", "ringfence-cli"];
+        cargo.args(["--no-run", "--all-features", "--lib", "--test", ALL]);
         cargo.args(members.iter().flat_map(|name| ["--package", name]));
-        let tests = suites
-            .into_iter()
-            .filter(|suite| UNITS.iter().all(|(unit, _)| unit != suite));
-        cargo.args(tests.flat_map(|test| ["--test", test]));
         let programs = programs(cargo)?;
         Ok(Self { programs, folders })
     }
@@ -97,21 +88,16 @@ impl Build {
         Ok(Suite::simulator(program, folder, &arguments))
     }
 
-    /// Every suite that was built, in the order in which they are tried.
-    pub fn suites(&self) -> Vec<Suite> {
-        let built = SUITES.into_iter().filter_map(|name| {
-            let (program, folder) = self.program(name).ok()?;
-            Some(Suite::tests(name, program, folder, &self.folders.target))
+    /// Every suite, in the order in which they are tried.
+    pub fn suites(&self) -> Result<Vec<Suite>, Box<dyn Error>> {
+        let suites = SUITES.into_iter().map(|(name, program)| {
+            let found = self.programs.get(program);
+            let (file, folder) =
+                found.ok_or_else(|| format!("no program `{program}` was built"))?;
+            let module = if program == ALL { name } else { "" };
+            Suite::tests(name, file, folder, &self.folders.target, module)
         });
-        built.collect()
-    }
-
-    fn program(&self, suite: &str) -> Result<(&Path, &Path), Box<dyn Error>> {
-        let unit = UNITS.iter().find(|(unit, _)| *unit == suite);
-        let name = unit.map_or(suite, |(_, program)| program);
-        let found = self.programs.get(name);
-        let (program, folder) = found.ok_or_else(|| format!("no program `{name}` was built"))?;
-        Ok((program, folder))
+        suites.collect()
     }
 }
 

@@ -16,7 +16,7 @@ mod source;
 mod suite;
 mod table;
 
-pub use build::{Build, SUITES};
+pub use build::Build;
 pub use hunt::{Catch, Check, Hunt};
 pub use list::{Mutant, RunsOn};
 pub use suite::{Outcome, Suite};

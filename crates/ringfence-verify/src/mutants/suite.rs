@@ -1,5 +1,6 @@
 //! One program that checks the product: runs it on a mutant and reads the result from its output.
 
+use std::error::Error;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,10 @@ pub struct Suite {
     program: PathBuf,
     folder: PathBuf,
     arguments: Vec<String>,
+    /// The tests to run, without the module that they all are in; all, if there is none.
+    tests: Vec<String>,
+    /// The module of the tests with `::`, or nothing.
+    module: String,
     /// The target folder of the normal build, in which some tests find installed programs.
     target: Option<PathBuf>,
     sign: Sign,
@@ -54,16 +59,39 @@ pub enum Outcome {
 }
 
 impl Suite {
-    /// A test program.
-    pub fn tests(name: &'static str, program: &Path, folder: &Path, target: &Path) -> Self {
-        Self {
+    /// The tests in `module` of a test program, or all of them.
+    pub fn tests(
+        name: &'static str,
+        program: &Path,
+        folder: &Path,
+        target: &Path,
+        module: &str,
+    ) -> Result<Self, Box<dyn Error>> {
+        let mut suite = Self {
             name,
             program: program.to_owned(),
             folder: folder.to_owned(),
             arguments: Vec::new(),
+            tests: Vec::new(),
+            module: String::new(),
             target: Some(target.to_owned()),
             sign: Sign::Test,
+        };
+        if !module.is_empty() {
+            suite.module = format!("{module}::");
+            let list = Command::new(program).arg("--list").output()?;
+            let list = String::from_utf8(list.stdout)?;
+            // `module::name: test`
+            let tests = list.lines().filter_map(|line| {
+                let test = line.strip_prefix(&suite.module)?;
+                test.strip_suffix(": test")
+            });
+            suite.tests = tests.map(str::to_owned).collect();
+            if suite.tests.is_empty() {
+                return Err(format!("{} has no tests in {module}", program.display()).into());
+            }
         }
+        Ok(suite)
     }
 
     /// The simulator.
@@ -73,6 +101,8 @@ impl Suite {
             program: program.to_owned(),
             folder: folder.to_owned(),
             arguments: arguments.iter().map(ToString::to_string).collect(),
+            tests: Vec::new(),
+            module: String::new(),
             target: None,
             sign: Sign::Violation,
         }
@@ -80,17 +110,18 @@ impl Suite {
 
     /// The same suite without these tests.
     pub fn without(mut self, tests: &[String]) -> Self {
-        let skipped = tests.iter().flat_map(|test| ["--skip", test]);
-        self.arguments.extend(skipped.map(str::to_owned));
+        self.tests.retain(|test| !tests.contains(test));
+        let skipped = tests
+            .iter()
+            .flat_map(|test| ["--skip".to_owned(), format!("{}{test}", self.module)]);
+        self.arguments.extend(skipped);
         self
     }
 
     /// The same suite with only these tests, one after the other.
     pub fn only<'a>(mut self, tests: impl IntoIterator<Item = &'a str>) -> Self {
-        self.arguments
-            .extend(["--test-threads=1", "--exact"].map(str::to_owned));
-        self.arguments
-            .extend(tests.into_iter().map(ToString::to_string));
+        self.arguments.push("--test-threads=1".to_owned());
+        self.tests = tests.into_iter().map(str::to_owned).collect();
         self
     }
 
@@ -115,8 +146,12 @@ impl Suite {
     /// broken rule may make it wait forever. Temporary files go to `scratch`.
     pub fn run(&self, mutant: Option<&str>, limit: Duration, scratch: &Path) -> Outcome {
         let mut command = Command::new(&self.program);
+        if !self.tests.is_empty() {
+            command.arg("--exact");
+        }
         command
             .args(&self.arguments)
+            .args(self.tests.iter().map(|test| self.module.clone() + test))
             .current_dir(&self.folder)
             .env("TMPDIR", scratch)
             // A failing sequence is enough, and the seed is fixed: a shorter sequence is not
@@ -163,10 +198,10 @@ impl Suite {
         loop {
             match lines.recv_timeout(end.since(clock.now())) {
                 Ok(line) => match self.sign.in_line(&line) {
-                    Some(LineResult::Failed(check)) => return Outcome::Red(check),
+                    Some(LineResult::Failed(check)) => return Outcome::Red(self.short(check)),
                     Some(LineResult::Passed(check)) => {
                         let now = clock.now();
-                        passed.push((check, now.since(last)));
+                        passed.push((self.short(check), now.since(last)));
                         last = now;
                     }
                     None => {}
@@ -182,6 +217,14 @@ impl Suite {
             Ok(status) => Outcome::Broken(format!("ended with {status}")),
             Err(error) => Outcome::Broken(format!("could not be waited for: {error}")),
         }
+    }
+}
+
+impl Suite {
+    /// The name of a test without the module of the suite.
+    fn short(&self, test: String) -> String {
+        let short = test.strip_prefix(&self.module).map(str::to_owned);
+        short.unwrap_or(test)
     }
 }
 
@@ -231,6 +274,8 @@ mod tests {
             program: "/bin/sh".into(),
             folder: "/".into(),
             arguments: vec!["-c".to_owned(), script.to_owned()],
+            tests: Vec::new(),
+            module: "m::".to_owned(),
             target: None,
             sign,
         }
@@ -243,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_program_without_a_failure_is_green_and_lists_its_tests() {
-        let Outcome::Green(passed) = run("echo 'test a ... ok'; echo 'test b ... ok'") else {
+        let Outcome::Green(passed) = run("echo 'test m::a ... ok'; echo 'test b ... ok'") else {
             panic!("no test failed");
         };
         let names: Vec<&str> = passed.iter().map(|(name, _)| name.as_str()).collect();

@@ -61,12 +61,6 @@ impl Table {
         self.rows.iter().find(|row| row.name == name)
     }
 
-    /// Whether some mutant was caught by a test of `suite`.
-    pub fn names(&self, suite: &str) -> bool {
-        let mut caught = self.rows.iter().filter_map(|row| row.by.as_ref());
-        caught.any(|(name, _)| name == suite)
-    }
-
     /// Makes one row for each of `mutants`, in their order, and removes all others.
     pub fn follow(&mut self, mutants: &[Mutant]) {
         let rows = mutants.iter().map(|one| {

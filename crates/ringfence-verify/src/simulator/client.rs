@@ -78,6 +78,7 @@ impl Client {
             nodes: plan.nodes.len(),
             group: plan.group,
             drift: plan.drift,
+            calm: plan.faults.is_empty(),
             start: plan.clients[at].start,
             entropy: entropy.clone(),
             clock: clock.clone(),
@@ -147,6 +148,7 @@ struct Startup {
     nodes: usize,
     group: Group,
     drift: (f64, Duration),
+    calm: bool,
     start: Duration,
     entropy: Entropy,
     clock: SteppedClock,
@@ -171,6 +173,7 @@ impl Startup {
             open_work: self.open_work.clone(),
             owner: Owner::new(),
             drift: self.drift.0,
+            calm: self.calm,
         };
         let mut running = tokio::task::JoinSet::new();
         for steps in tasks {

@@ -1,7 +1,9 @@
-//! A guard of any kind that a client holds.
+//! A guard of any kind that a client holds, or what is left of one.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ringfence::receipt::Receipt;
 use ringfence::{Guard, Leadership, PlainGuard, ReadGuard, SemaphoreGuard};
 use ringfence_core::time::Timestamp;
 
@@ -12,6 +14,28 @@ pub(super) enum Held {
     Permit(SemaphoreGuard),
     Lead(Leadership),
     Plain(PlainGuard),
+    Left(LeftLock),
+}
+
+/// A lock that was left behind, and until when its client relies on it.
+pub(super) struct LeftLock {
+    pub(super) receipt: Receipt,
+    deadline: AtomicU64,
+}
+
+impl LeftLock {
+    /// What `guard` leaves behind. Its deadline is as late as that of the guard.
+    pub(super) fn of(guard: Guard) -> Self {
+        let deadline = AtomicU64::new(guard.exact_deadline().as_nanos());
+        let receipt = guard.leave();
+        Self { receipt, deadline }
+    }
+
+    /// An extension has moved the deadline.
+    pub(super) fn extended_until(&self, deadline: Timestamp) {
+        self.deadline
+            .fetch_max(deadline.as_nanos(), Ordering::SeqCst);
+    }
 }
 
 impl Held {
@@ -22,6 +46,7 @@ impl Held {
             Self::Permit(guard) => guard.exact_deadline(),
             Self::Lead(lead) => lead.exact_deadline(),
             Self::Plain(guard) => guard.exact_deadline(),
+            Self::Left(left) => Timestamp::from_nanos(left.deadline.load(Ordering::SeqCst)),
         }
     }
 
@@ -31,6 +56,7 @@ impl Held {
             Self::Share(guard) => Some(guard.fence()),
             Self::Permit(guard) => Some(guard.fence()),
             Self::Lead(lead) => Some(lead.fence()),
+            Self::Left(left) => Some(left.receipt.fence()),
             Self::Plain(_) => None,
         }
     }
@@ -53,6 +79,8 @@ impl Held {
             Self::Permit(guard) => guard.lost().await,
             Self::Lead(lead) => lead.lost().await,
             Self::Plain(guard) => guard.lost().await,
+            // Nothing watches it.
+            Self::Left(_) => std::future::pending().await,
         };
     }
 
@@ -63,7 +91,7 @@ impl Held {
             Self::Share(guard) => guard.extend(ttl).await,
             Self::Permit(guard) => guard.extend(ttl).await,
             Self::Plain(guard) => guard.extend(ttl).await,
-            Self::Lead(_) => return,
+            Self::Lead(_) | Self::Left(_) => return,
         };
     }
 
@@ -75,6 +103,7 @@ impl Held {
             Self::Permit(guard) => guard.release().await,
             Self::Lead(lead) => lead.resign().await,
             Self::Plain(guard) => guard.release().await,
+            Self::Left(_) => return false,
         };
         released.is_ok()
     }

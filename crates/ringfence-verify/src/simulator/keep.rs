@@ -13,7 +13,7 @@ use super::life::Life;
 use super::plan::Step;
 
 /// What a node may lose by rounding, twice.
-const ROUNDED: Duration = Duration::from_millis(3);
+pub(super) const ROUNDED: Duration = Duration::from_millis(3);
 
 /// What the caller requested when it took the lock.
 #[derive(Debug, Clone, Copy)]

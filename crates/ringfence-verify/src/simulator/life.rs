@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ringfence::clock::Clock;
-use ringfence::{AcquireError, Lock, Locks, Owner};
+use ringfence::{AcquireError, Guard, Lock, Locks, Owner};
 use ringfence_core::time::Timestamp;
 
 use crate::history::{Mode, What};
 
 use super::dial::Dial;
-use super::held::Held;
-use super::keep::Keep;
+use super::held::{Held, LeftLock};
+use super::keep::{Keep, ROUNDED};
 use super::plan::{End, Step, Want};
 use super::port::Outbox;
 use super::resource::Visit;
@@ -45,6 +45,8 @@ pub(super) struct Life {
     pub(super) owner: Owner,
     /// By which fraction its clock may be wrong.
     pub(super) drift: f64,
+    /// Whether the plan has no faults.
+    pub(super) calm: bool,
 }
 
 /// The open calls and holds of a client. The world needs them to judge the client after it was
@@ -213,6 +215,7 @@ impl Life {
             slot: held.slot(),
             until_us,
         });
+        let granted = self.clock.now();
         let keep = Keep::new(self, step, &held);
         let held = self.while_held(step, held, keep).await;
         let held = match (&step.want, held) {
@@ -222,6 +225,12 @@ impl Life {
                     Ok(guard) => self.while_held(step, Held::Share(guard), keep).await,
                     Err(_) => None,
                 }
+            }
+            (_, held) => held,
+        };
+        let held = match (step.end, held) {
+            (End::Leave, Some(Held::Lock(guard))) => {
+                return self.leave(step, guard, (keep, granted)).await;
             }
             (_, held) => held,
         };
@@ -236,6 +245,43 @@ impl Life {
             let kept = keep.after_release(op, from, &self.outbox.dial());
             self.note_if(kept);
         }
+    }
+
+    /// Leaves the lock behind, and extends and releases it by its receipt. Both may come after its
+    /// deadline, or within the lock delay.
+    async fn leave(&self, step: &Step, guard: Guard, (keep, granted): (Keep, Timestamp)) {
+        let names = step.want.names();
+        let terms = self.on_terms(step, self.locks.multi(&names));
+        let left = Arc::new(Held::Left(LeftLock::of(guard)));
+        let holding = Holding {
+            held: Arc::clone(&left),
+            deadline: left.deadline().as_nanos(),
+            keep,
+        };
+        lock(&self.open_work.0).held.insert(step.op, holding);
+        self.sleep(step.after).await;
+        let Held::Left(left) = &*left else { return };
+        if let Some(ttl) = step.extend
+            && let Ok(valid) = terms.extend_receipt(&left.receipt, ttl).await
+        {
+            left.extended_until(self.clock.now() + valid);
+            // Its new deadline is recorded when the client has run.
+            self.sleep(step.after).await;
+        }
+        // The world abandons a client that is killed meanwhile.
+        let Some(holding) = lock(&self.open_work.0).held.remove(&step.op) else {
+            return;
+        };
+        self.note(What::Ended { op: step.op });
+        let deadline = holding.held.deadline();
+        // The nodes decide what is late. Without faults, and if nothing has lengthened the lease,
+        // the lease has ended there at this time, apart from the delay.
+        let is_as_granted = self.calm && !step.renew && step.extend.is_none();
+        let ended = granted + step.ttl.mul_f64(1.0 + 2.0 * self.drift) + ROUNDED;
+        if is_as_granted && self.clock.now() > ended {
+            self.note_if(keep.after_loss(step.op, deadline, &self.outbox.dial()));
+        }
+        let _ = terms.release_receipt(&left.receipt).await;
     }
 
     fn note_if(&self, what: Option<What>) {

@@ -18,6 +18,8 @@ pub(super) struct Network {
     /// when.
     loss: (u64, u64, u64),
     healed: bool,
+    /// Whether renewals also take a second line.
+    two_lines: bool,
 }
 
 /// The path between one client and one server.
@@ -31,6 +33,19 @@ struct Path {
     /// connection stay in order.
     connection: u64,
     last: [u64; 2],
+    /// The same for the connection of the second line of renewal.
+    last_of_second: [u64; 2],
+    /// Which renewals take the second line. Apart from `random`, so that the rest of a schedule
+    /// stays the same.
+    second: Random,
+}
+
+/// The connection that a message takes. Messages of different connections have no order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Line {
+    First,
+    /// Over which a thread of the process renews while the keeper of its client is late.
+    Second,
 }
 
 impl Network {
@@ -51,6 +66,8 @@ impl Network {
                     slow: (0, 0),
                     connection: 0,
                     last: [0; 2],
+                    last_of_second: [0; 2],
+                    second: Random::apart(plan.seed, 1 << 40 | of),
                 };
                 paths.insert((client, node), path);
             }
@@ -61,6 +78,17 @@ impl Network {
             to_resource: Random::apart(plan.seed, 1 << 32),
             loss: (0, 0, 0),
             healed: false,
+            two_lines: plan.two_lines,
+        }
+    }
+
+    /// The line of a renewal that is sent now.
+    pub(super) fn line_of_renewal(&mut self, client: usize, node: usize) -> Line {
+        let path = self.paths.get_mut(&(client, node));
+        let second = path.is_some_and(|path| self.two_lines && path.second.chance(50));
+        match second {
+            true => Line::Second,
+            false => Line::First,
         }
     }
 
@@ -69,10 +97,10 @@ impl Network {
         &mut self,
         client: usize,
         node: usize,
-        connection: u64,
+        (connection, line): (u64, Line),
         now: u64,
     ) -> Vec<u64> {
-        let Some(at) = self.carry(client, node, connection, now, 0) else {
+        let Some(at) = self.carry(client, node, (connection, line), now, 0) else {
             return Vec::new();
         };
         let (_, twice, until) = self.loss;
@@ -91,17 +119,17 @@ impl Network {
         &mut self,
         client: usize,
         node: usize,
-        connection: u64,
+        (connection, line): (u64, Line),
         now: u64,
     ) -> Option<u64> {
-        self.carry(client, node, connection, now, 1)
+        self.carry(client, node, (connection, line), now, 1)
     }
 
     fn carry(
         &mut self,
         client: usize,
         node: usize,
-        connection: u64,
+        (connection, line): (u64, Line),
         now: u64,
         way: usize,
     ) -> Option<u64> {
@@ -111,6 +139,7 @@ impl Network {
         if connection > path.connection {
             path.connection = connection;
             path.last = [0; 2];
+            path.last_of_second = [0; 2];
         }
         let mut at = now + path.random.between(least, most);
         let (by, slow_until) = path.slow;
@@ -129,8 +158,12 @@ impl Network {
         }
         // Messages of an old connection have no order.
         if connection == path.connection {
-            at = at.max(path.last[way] + 1);
-            path.last[way] = at;
+            let last = match line {
+                Line::First => &mut path.last[way],
+                Line::Second => &mut path.last_of_second[way],
+            };
+            at = at.max(*last + 1);
+            *last = at;
         }
         Some(at)
     }

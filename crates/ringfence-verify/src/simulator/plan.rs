@@ -34,6 +34,9 @@ pub struct Plan {
     pub faults: Vec<Fault>,
     /// The Sentinels of the only node; `None` without.
     pub sentinels: Option<SentinelsPlan>,
+    /// Whether renewals also take a second connection, whose messages have no order with those of
+    /// the first.
+    pub two_lines: bool,
     /// From this time on there are no faults.
     pub healed: Duration,
 }
@@ -114,6 +117,9 @@ impl Plan {
         let nodes: Vec<String> = nodes.collect();
         let _ = writeln!(text, "  nodes: {}", nodes.join("; "));
         let _ = writeln!(text, "  group: {}; drift {:?}", self.group, self.drift);
+        if self.two_lines {
+            let _ = writeln!(text, "  renewals take two connections");
+        }
         if let Some(sentinels) = &self.sentinels {
             let _ = writeln!(text, "  sentinels: {sentinels:?}");
         }

@@ -111,7 +111,13 @@ pub fn plan(seed: u64, clocks: Clocks) -> Plan {
         steps,
         faults,
         sentinels: None,
+        two_lines: two_lines(seed),
     }
+}
+
+/// Drawn apart, so that the rest of a schedule stays the same.
+fn two_lines(seed: u64) -> bool {
+    Random::apart(seed, 0x6c69_6e65).chance(50)
 }
 
 /// The least and the most delay of a message, in nanoseconds.

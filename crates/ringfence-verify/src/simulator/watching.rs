@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ringfence::{LatchError, LeaderChange};
+use ringfence::LatchError;
+
+use ringfence::observe::LeaderChange;
 
 use crate::history::What;
 
@@ -61,9 +63,9 @@ impl Life {
         let op = step.op;
         self.turn(op, name, count, None);
         let latch = self.locks.latch(name, count).ttl(LATCH_TTL);
-        let latch = latch.wait_for(step.wait.unwrap_or(AWHILE));
+        let latch = latch.wait(step.wait.unwrap_or(AWHILE));
         let waited = async {
-            match latch.wait().await {
+            match latch.opened().await {
                 Ok(()) => Ok((None, true)),
                 Err(LatchError::Shut { arrived, .. }) => Ok((Some(arrived), false)),
                 Err(error) => Err(error),

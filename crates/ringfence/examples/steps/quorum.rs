@@ -4,7 +4,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use ringfence::{Locks, Vote};
+use ringfence::Locks;
+
+use ringfence::votes::Vote;
 use ringfence_testkit::{Fleet, Proxy, wait_until, wait_until_async};
 
 use crate::simple_client::{Client, PATIENCE};
@@ -31,7 +33,7 @@ async fn one_of_three_dies() -> Outcome {
 
 async fn one_of_three_forgets() -> Outcome {
     let fleet = Fleet::start(3);
-    Locks::builder().nodes(&fleet.urls()).init(false).await?;
+    Locks::builder().nodes(&fleet.urls()).init().await?;
     // A cannot reach the third server. Two of three are a majority.
     let far = Proxy::in_front_of(&fleet[2]);
     let near = format!("{},{},{}", fleet[0].url(), fleet[1].url(), far.url());

@@ -77,7 +77,7 @@ pub enum BreakError {
         votes: Votes,
     },
     /// The client was closed meanwhile.
-    Cancelled {
+    Closed {
         /// The lock.
         name: String,
     },
@@ -98,11 +98,8 @@ impl fmt::Display for BreakError {
                 format_args!("no majority of the nodes broke `{name}`"),
                 format_args!("the node did not confirm the break of `{name}`"),
             )),
-            Self::Cancelled { name } => {
-                write!(
-                    f,
-                    "the break of `{name}` was cancelled: the client was closed"
-                )
+            Self::Closed { name } => {
+                write!(f, "the client was closed before `{name}` was broken")
             }
             Self::Invalid(error) => error.fmt(f),
         }
@@ -129,7 +126,7 @@ impl BreakError {
     pub fn votes(&self) -> Option<&Votes> {
         match self {
             Self::Changed { votes, .. } | Self::NoQuorum { votes, .. } => Some(votes),
-            Self::Free { .. } | Self::Cancelled { .. } | Self::Invalid(_) => None,
+            Self::Free { .. } | Self::Closed { .. } | Self::Invalid(_) => None,
         }
     }
 
@@ -238,7 +235,7 @@ impl BreakRequest {
         }
         let runtime = self.locks.runtime();
         let done = break_claims(runtime, &claims, &what, PATIENCE).await;
-        let (next, votes) = done.ok_or_else(|| BreakError::Cancelled {
+        let (next, votes) = done.ok_or_else(|| BreakError::Closed {
             name: name.to_string(),
         })?;
         let (name, votes) = (name.to_string(), self.votes(votes));

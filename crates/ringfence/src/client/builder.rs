@@ -10,7 +10,9 @@ use crate::environment::own_task;
 use crate::group::Failover;
 use crate::node::Node;
 use crate::node::memory::MemoryNode;
-use crate::observation::{Observation, Observed};
+#[cfg(feature = "metrics")]
+use crate::observation::names::{TEMPLATES_MAX, Templates};
+use crate::observation::{Listener, Observation, Observed};
 use crate::protocol::Cluster;
 use crate::runtime::closing::RuntimeWatch;
 use crate::runtime::sender::Sender;
@@ -19,7 +21,7 @@ use crate::url::{NodeUrl, RedisUrl, UrlError, parse_nodes};
 
 use super::error::{ConfigError, ConnectError};
 use super::handshake;
-use super::{Locks, Shared, tokio_runtime};
+use super::{Locks, Shared};
 
 /// The largest number of nodes.
 const NODES_MAX: usize = 64;
@@ -31,6 +33,10 @@ pub struct Builder {
     pub(super) urls: Option<String>,
     pub(super) given: Vec<Arc<dyn Node>>,
     pub(super) ttl: Option<Duration>,
+    pub(super) wait: Option<Duration>,
+    pub(super) no_quorum_after: Option<Duration>,
+    pub(super) renew_off: bool,
+    pub(super) max_hold: Option<Option<Duration>>,
     pub(super) node_timeout: Option<Duration>,
     pub(super) drift: Option<(f64, Duration)>,
     pub(super) window: Option<Duration>,
@@ -76,6 +82,39 @@ impl Builder {
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
+        self
+    }
+
+    /// How long calls of this client wait while other clients hold the lock; `None`, the default, is
+    /// without a limit. A lock can set its own: [`Lock::wait`](crate::Lock::wait).
+    #[must_use]
+    pub fn wait(mut self, wait: impl Into<Option<Duration>>) -> Self {
+        self.wait = wait.into();
+        self
+    }
+
+    /// How long calls go on while no majority of the nodes answers. Default 15 s, or the wait if that
+    /// is shorter. A lock can set its own: [`Lock::no_quorum_after`](crate::Lock::no_quorum_after).
+    #[must_use]
+    pub fn no_quorum_after(mut self, span: Duration) -> Self {
+        self.no_quorum_after = Some(span);
+        self
+    }
+
+    /// Whether locks renew themselves while their guards live. Default yes. A lock can set its own:
+    /// [`Lock::renew`](crate::Lock::renew).
+    #[must_use]
+    pub fn renew(mut self, renew: bool) -> Self {
+        self.renew_off = !renew;
+        self
+    }
+
+    /// For how long a lock may be held in all, renewals included; `None` lifts the bound. Default
+    /// one hour, or the TTL if that is longer. It does not count for elections. A lock can set its
+    /// own: [`Lock::max_hold`](crate::Lock::max_hold).
+    #[must_use]
+    pub fn max_hold(mut self, max_hold: impl Into<Option<Duration>>) -> Self {
+        self.max_hold = Some(max_hold.into());
         self
     }
 
@@ -199,7 +238,7 @@ impl Builder {
 
     /// Checks everything and starts the nodes, without waiting for them.
     pub(super) fn prepare(self) -> Result<Locks, ConnectError> {
-        tokio_runtime::with_timer_for(&self.clock)?;
+        handshake::with_timer_for(&self.clock)?;
         let settings = self.settings()?;
         let observed = self.observed()?;
         let members = self.open_nodes()?;
@@ -268,6 +307,53 @@ impl Builder {
             return Err(ConfigError::TooManyNodes { nodes, most }.into());
         }
         Ok(members)
+    }
+}
+
+impl Builder {
+    /// Receives what happens to the locks of this client, on a thread of its own. Default: none. A
+    /// listener that is slow or panics harms no lock: see [`Listener`].
+    #[must_use]
+    pub fn listener(mut self, listener: Arc<dyn Listener>) -> Self {
+        self.observed.listener = Some(listener);
+        self
+    }
+
+    /// Which locks have a `name` label in the metrics. Default: none.
+    ///
+    /// A template is a lock's name, without the [prefix](Self::prefix), in which `{}` stands for
+    /// some text. A lock that fits `orders:{}` has the label `name="orders:{}"`: the template, not
+    /// its own name. So there are at most as many values as templates, and at most 64 templates. A
+    /// lock that fits several has the first; a lock over several names must fit with all of them.
+    #[cfg(feature = "metrics")]
+    #[must_use]
+    pub fn metric_names<S: Into<String>>(mut self, templates: impl IntoIterator<Item = S>) -> Self {
+        self.metric_names = templates.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Whether the span `lock acquire` has the names of locks, which may be data of your users.
+    /// Default no.
+    #[must_use]
+    pub fn trace_names(mut self, names: bool) -> Self {
+        self.observed.trace_names = names;
+        self
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(super) fn observed(&self) -> Result<Observed, ConfigError> {
+        let names = self.metric_names.clone();
+        let (given, most) = (names.len(), TEMPLATES_MAX);
+        let templates = Templates::new(names);
+        Ok(Observed {
+            templates: templates.ok_or(ConfigError::TooManyMetricNames { given, most })?,
+            ..self.observed.clone()
+        })
+    }
+
+    #[cfg(not(feature = "metrics"))]
+    pub(super) fn observed(&self) -> Result<Observed, ConfigError> {
+        Ok(self.observed.clone())
     }
 }
 

@@ -9,7 +9,7 @@ use crate::group::Failover;
 use crate::name::NameError;
 use crate::url::UrlError;
 
-use super::lease::TTL_MAX;
+use super::lock::TTL_MAX;
 use super::votes::{Votes, not_fit, not_voting};
 
 /// A setting or argument that is not allowed. Nothing was sent.

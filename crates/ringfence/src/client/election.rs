@@ -2,35 +2,25 @@
 //!
 //! `observer.rs` shows who leads, without standing.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::message::Claim;
 use crate::observation::LockKind;
-use crate::token::Token;
 
-use super::error::{AcquireError, ConfigError, HoldError, InspectError, ReleaseError};
-use super::guard::Guard;
-use super::held::{held, impl_held};
-use super::hold_work::{WorkDone, while_held};
-use super::lock::Lock;
+use super::Locks;
+use super::error::{AcquireError, ConfigError, HoldError, InspectError};
+use super::guard::Leadership;
+use super::hold_work::WorkDone;
+use super::kind::Lead;
+use super::lock::{Lock, LockTerms};
 use super::observer::{Observer, Watch};
-use super::receipt::Receipt;
-use super::terms::terms;
 
 /// An election in which this client can stand, or which it can watch. Made by
 /// [`Locks::election`](super::Locks::election).
 ///
 /// The leader is the holder of the lock of that name: an election and a mutex of one name exclude
 /// each other, and the fence is the term.
-#[derive(Debug, Clone)]
-#[must_use = "an election does nothing until `campaign` or `observe` is called"]
-pub struct Election(Lock);
-
-/// The lead of an election. It renews itself until it is lost or resigned; dropping it resigns in
-/// the background.
-#[must_use = "dropping the leadership resigns"]
-pub struct Leadership(Guard);
+pub type Election = Lock<Lead>;
 
 /// A leader of an election.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -44,27 +34,22 @@ pub struct Leader {
     pub term: u64,
 }
 
+pub(super) fn new(locks: &Locks, name: &str) -> Election {
+    let mut terms = LockTerms::new(locks, [name]);
+    terms.taken_as = Some(LockKind::Election);
+    // A leader that is well leads on; a mutex is bounded because its work should end.
+    terms.max_hold = Some(None);
+    Lock::new(terms)
+}
+
 impl Election {
-    pub(super) fn new(mut lock: Lock) -> Self {
-        lock.taken_as = Some(LockKind::Election);
-        // A leader that is well leads on; a mutex is bounded because its work should end.
-        Self(lock.max_hold(None))
-    }
-
-    terms! {
-        0:
-        label,
-        max_hold,
-        lock_delay,
-    }
-
     /// Stands for election and waits in the queue until elected. Dropping the future leaves the
     /// queue.
     ///
     /// # Errors
     /// If the wait is over, or if no majority of the nodes can be asked. See [`AcquireError`].
     pub async fn campaign(&self) -> Result<Leadership, AcquireError> {
-        self.0.lock().await.map(Leadership)
+        self.taken().await
     }
 
     /// Leads if no other candidate leads or waits. Does not wait.
@@ -72,7 +57,7 @@ impl Election {
     /// # Errors
     /// [`AcquireError::Held`] if another candidate leads.
     pub async fn try_campaign(&self) -> Result<Leadership, AcquireError> {
-        self.0.try_lock().await.map(Leadership)
+        self.taken_at_once().await
     }
 
     /// Waits until elected, does `work`, and resigns. The work is dropped at its next await when
@@ -92,7 +77,7 @@ impl Election {
     /// # Errors
     /// If this candidate was not elected, or if it lost the lead before the work was done.
     pub async fn lead<T>(&self, work: impl AsyncFnOnce(&Leadership) -> T) -> Result<T, HoldError> {
-        self.lead_to_end(work).await?.held()
+        self.hold(work).await
     }
 
     /// As [`lead`](Self::lead), but returns the output also of work that was done after the lead was
@@ -104,8 +89,7 @@ impl Election {
         &self,
         work: impl AsyncFnOnce(&Leadership) -> T,
     ) -> Result<WorkDone<T>, HoldError> {
-        let guard = self.campaign().await?;
-        while_held!(guard, work)
+        self.hold_to_end(work).await
     }
 
     /// The present leader, as a majority of the nodes sees it; `None` if there is none. Changes
@@ -115,11 +99,11 @@ impl Election {
     /// If too few nodes answer to decide, or if the name is not allowed.
     pub async fn leader(&self) -> Result<Option<Leader>, InspectError> {
         let asking = async {
-            let claims: Arc<[Claim]> = self.0.wanted(None)?.claims;
-            let watch = Watch::new(Arc::clone(self.0.runtime()), claims);
+            let claims: Arc<[Claim]> = self.terms.wanted(None)?.claims;
+            let watch = Watch::new(Arc::clone(self.terms.locks.runtime()), claims);
             watch.leader().await
         };
-        self.0.locks.own(asking).await
+        self.terms.locks.own(asking).await
     }
 
     /// Watches who leads, without standing.
@@ -128,7 +112,7 @@ impl Election {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let locks = ringfence::Locks::connect("memory:").await?;
-    /// use ringfence::LeaderChange;
+    /// use ringfence::observe::LeaderChange;
     ///
     /// let election = locks.election("scheduler").label("eu-1");
     /// let leadership = election.campaign().await?;
@@ -146,64 +130,14 @@ impl Election {
     /// # Errors
     /// If the name is not allowed. Nothing was sent.
     pub fn observe(&self) -> Result<Observer, ConfigError> {
-        if !self.0.locks.is_ours() {
+        let locks = &self.terms.locks;
+        if !locks.is_ours() {
             return Err(ConfigError::ForkedProcess);
         }
-        let claims: Arc<[Claim]> = self.0.wanted(None)?.claims;
+        let claims: Arc<[Claim]> = self.terms.wanted(None)?.claims;
         Ok(Observer::new(Watch::new(
-            Arc::clone(self.0.runtime()),
+            Arc::clone(locks.runtime()),
             claims,
         )))
-    }
-}
-
-impl Leadership {
-    /// The term: higher than that of every earlier leader. It is the [fence](Guard::fence): send it
-    /// with every write, so that the resource can refuse a lower one.
-    pub fn term(&self) -> u64 {
-        self.0.fence()
-    }
-
-    /// The fence, which is the [term](Self::term).
-    pub fn fence(&self) -> u64 {
-        self.0.fence()
-    }
-
-    /// The token that identifies this term. A client that has it can end the term.
-    pub fn token(&self) -> &Token {
-        self.0.token()
-    }
-
-    /// The election's name.
-    pub fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    held!(0);
-
-    /// What another process needs to extend or release this lead. See [`Guard::receipt`].
-    pub fn receipt(&self) -> Receipt {
-        self.0.receipt()
-    }
-
-    /// Resigns: the next candidate in the wait queue is elected at once. The same as
-    /// [`release`](Self::release).
-    ///
-    /// # Errors
-    /// If the lead had been lost before, or if no majority of the nodes confirmed.
-    pub async fn resign(self) -> Result<(), ReleaseError> {
-        self.0.release().await
-    }
-}
-
-impl_held!(Leadership, lead => Some(lead.fence()));
-
-impl fmt::Debug for Leadership {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Leadership")
-            .field("name", &self.name())
-            .field("term", &self.term())
-            .field("remaining", &self.remaining())
-            .finish_non_exhaustive()
     }
 }

@@ -6,11 +6,11 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use crate::message::Holder;
 use crate::name::NameError;
 use crate::protocol::{FailureKind, Lost, ceil_secs};
-use crate::runtime::acquire::AcquireRefusal;
+use crate::runtime::closing::Refusal;
 
+use super::inspection::Holder;
 use super::votes::{Votes, held_by, not_fit, not_voting};
 
 pub use super::config_error::{ConfigError, ConnectError};
@@ -25,6 +25,15 @@ pub enum AcquireError {
     Held {
         /// The lock.
         name: String,
+        /// Every node's vote.
+        votes: Votes,
+    },
+    /// All permits of the semaphore are taken, and the wait is over.
+    Full {
+        /// The semaphore.
+        name: String,
+        /// How many permits it has, as this client says.
+        permits: u32,
         /// Every node's vote.
         votes: Votes,
     },
@@ -77,7 +86,7 @@ pub enum AcquireError {
         votes: Votes,
     },
     /// The client was closed while waiting.
-    Cancelled {
+    Closed {
         /// The lock.
         name: String,
     },
@@ -91,6 +100,17 @@ impl fmt::Display for AcquireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Held { name, votes } => write!(f, "`{name}` is {}", held_by(votes)),
+            Self::Full {
+                name,
+                permits,
+                votes,
+            } => {
+                let held_by = held_by(votes);
+                write!(
+                    f,
+                    "`{name}` is full: {permits} of {permits} permits are taken; one is {held_by}"
+                )
+            }
             Self::NoQuorum { name, votes } => f.write_str(&votes.told(
                 format_args!("no majority of the nodes answers for `{name}`"),
                 format_args!("`{name}` cannot be locked"),
@@ -111,11 +131,8 @@ impl fmt::Display for AcquireError {
                  it can be granted in {} s",
                 ceil_secs(*left)
             ),
-            Self::Cancelled { name } => {
-                write!(
-                    f,
-                    "the wait for `{name}` was cancelled: the client was closed"
-                )
+            Self::Closed { name } => {
+                write!(f, "the client was closed while it waited for `{name}`")
             }
             Self::Invalid(error) => error.fmt(f),
             Self::NoEntropy(error) => write!(f, "no random bytes for a token: {error}"),
@@ -126,7 +143,7 @@ impl fmt::Display for AcquireError {
 impl Error for AcquireError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Held { votes, .. } => votes.as_source_of_held(),
+            Self::Held { votes, .. } | Self::Full { votes, .. } => votes.as_source_of_held(),
             Self::Quarantined { votes, .. } => votes.as_source_of_quarantine(),
             Self::Invalid(error) => error.source(),
             other => other.votes().and_then(Votes::as_source),
@@ -145,18 +162,19 @@ impl AcquireError {
     pub fn is_retryable(&self) -> bool {
         !matches!(
             self,
-            Self::Misconfigured { .. } | Self::Invalid(_) | Self::Cancelled { .. }
+            Self::Misconfigured { .. } | Self::Invalid(_) | Self::Closed { .. }
         )
     }
 
-    /// Whether other clients hold the lock: what `try_lock` returns for a lock that is not free.
+    /// Whether other clients hold the lock, or all permits: what `try_lock` returns for a lock that
+    /// is not free.
     pub fn is_held(&self) -> bool {
-        matches!(self, Self::Held { .. })
+        matches!(self, Self::Held { .. } | Self::Full { .. })
     }
 
     /// The holder that refused the lock: the one that most nodes name. `None` if the lock was
     /// refused for another reason, or if callers only stopped each other.
-    pub fn holder(&self) -> Option<&Holder> {
+    pub fn holder(&self) -> Option<Holder> {
         self.votes()
             .filter(|_| self.is_held())
             .and_then(Votes::holder)
@@ -166,27 +184,41 @@ impl AcquireError {
     pub fn votes(&self) -> Option<&Votes> {
         match self {
             Self::Held { votes, .. }
+            | Self::Full { votes, .. }
             | Self::NoQuorum { votes, .. }
             | Self::Quarantined { votes, .. }
             | Self::Misconfigured { votes, .. }
             | Self::Expired { votes, .. }
             | Self::ClocksApart { votes, .. }
             | Self::FenceAhead { votes, .. } => Some(votes),
-            Self::Cancelled { .. } | Self::Invalid(_) | Self::NoEntropy(_) => None,
+            Self::Closed { .. } | Self::Invalid(_) | Self::NoEntropy(_) => None,
         }
     }
 
-    pub(super) fn new(name: String, names: &[String], refusal: AcquireRefusal) -> Self {
+    pub(super) fn new(
+        name: String,
+        permits: Option<u32>,
+        names: &[String],
+        refusal: Refusal<FailureKind>,
+    ) -> Self {
         let failure = match refusal {
-            AcquireRefusal::Closed => return Self::Cancelled { name },
-            AcquireRefusal::RuntimeGone => return Self::Invalid(ConfigError::RuntimeGone),
-            AcquireRefusal::NoEntropy(error) => return Self::NoEntropy(error.to_string()),
-            AcquireRefusal::Failed(failure) => failure,
+            Refusal::Closed => return Self::Closed { name },
+            Refusal::RuntimeGone => return Self::Invalid(ConfigError::RuntimeGone),
+            Refusal::NoEntropy(error) => return Self::NoEntropy(error.to_string()),
+            Refusal::Failed(failure) => failure,
         };
         // Every grant of this attempt is undone by now, or is about to be.
         let votes = Votes::worded("granted, and undone", names, failure.votes);
         match failure.kind {
-            FailureKind::Held => Self::Held { name, votes },
+            FailureKind::Held => match permits {
+                // Without a holder, callers only stopped each other.
+                Some(permits) if votes.holder().is_some() => Self::Full {
+                    name,
+                    permits,
+                    votes,
+                },
+                _ => Self::Held { name, votes },
+            },
             FailureKind::NoQuorum => Self::NoQuorum { name, votes },
             FailureKind::Quarantined { left } => Self::Quarantined { name, left, votes },
             FailureKind::Misconfigured => Self::Misconfigured { name, votes },
@@ -305,6 +337,12 @@ pub enum HoldError {
     Lost(Lost),
 }
 
+impl From<Lost> for HoldError {
+    fn from(why: Lost) -> Self {
+        Self::Lost(why)
+    }
+}
+
 impl HoldError {
     /// Whether the same call may succeed later. After a loss the lock can be taken again; whether
     /// the work may be repeated only the caller knows.
@@ -321,7 +359,7 @@ impl HoldError {
     }
 
     /// The holder that refused the lock. See [`AcquireError::holder`].
-    pub fn holder(&self) -> Option<&Holder> {
+    pub fn holder(&self) -> Option<Holder> {
         match self {
             Self::Acquire(error) => error.holder(),
             Self::Lost(_) => None,

@@ -1,9 +1,14 @@
-//! The first contact with the nodes: which group they belong to, and joining it.
+//! The first contact with the nodes: which group they belong to, and joining it. Also the tokio
+//! runtime in which a client connects: whether it has the drivers that a client needs.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
+use crate::clock::Clock;
 use crate::environment::own_task;
 use crate::group::Group;
 use crate::node::{CallError, Facts, Trouble, TroubleKind};
@@ -131,7 +136,9 @@ async fn join_later(runtime: Weak<ClientRuntime>, wishes: ExplicitValues) {
     }
 }
 
-/// Has every node join `group`, and waits until a majority has. Also returns when it began.
+/// Has every node join `group`, and waits until a majority has. If these do not vote yet, no lock can be
+/// taken before the others answer: it waits for them, too, so that the first error does not name a node
+/// that is only slow. Also returns when it began.
 async fn join(
     runtime: &ClientRuntime,
     group: Group,
@@ -139,8 +146,19 @@ async fn join(
     runtime.sender.cluster().adopt(&group);
     let asked = runtime.sender.clock.now();
     let quorum = quorum(runtime.sender.nodes.len());
-    let joined = |answer: &&Option<_>| matches!(answer, Some(Ok(_)));
-    let enough = |answers: &PartialAnswers<Facts>| answers.iter().filter(joined).count() >= quorum;
+    let votes = |(node, answer): (usize, &Option<Result<Facts, CallError>>)| {
+        let Some(Ok(facts)) = answer else {
+            return false;
+        };
+        let standing = facts.standing.unwrap_or_default();
+        let cluster = runtime.sender.cluster();
+        let discount = cluster.discount(node, standing, facts.sent, facts.received);
+        discount.is_none()
+    };
+    let enough = |answers: &PartialAnswers<Facts>| {
+        let voting = answers.iter().enumerate().filter(|&answer| votes(answer));
+        voting.count() >= quorum
+    };
     let (answers, rest) = runtime.sender.join(group, asked + PATIENCE, enough).await;
     for (node, answer) in answers.iter().enumerate() {
         match answer {
@@ -208,4 +226,52 @@ pub(super) fn votes(answers: &[Result<Facts, CallError>]) -> impl Iterator<Item 
         Ok(_) => Vote::Granted,
         Err(error) => Vote::Failed(error.clone()),
     })
+}
+
+/// The tokio runtime of the caller, for a client with this clock.
+///
+/// # Errors
+/// If there is none, or if it was built without the timer that the clock of the system needs.
+pub(crate) fn with_timer_for(clock: &Clock) -> Result<Handle, ConnectError> {
+    // With test doubles there is a clock that a test steps.
+    match matches!(clock, Clock::System) {
+        true => with_timer(),
+        false => Handle::try_current().map_err(|_| ConnectError::NoRuntime),
+    }
+}
+
+fn with_timer() -> Result<Handle, ConnectError> {
+    let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
+    match panics(|| drop(tokio::time::sleep(Duration::ZERO))) {
+        true => Err(ConnectError::RuntimeWithout {
+            missing: "enable_time",
+        }),
+        false => Ok(runtime),
+    }
+}
+
+/// The same, for a client that also needs sockets.
+#[cfg(feature = "redis")]
+pub(crate) fn with_sockets() -> Result<Handle, ConnectError> {
+    let runtime = with_timer()?;
+    // Not connected to anything. If the system has no socket left, that is reported later.
+    let socket = std::net::UdpSocket::bind(("127.0.0.1", 0)).and_then(|socket| {
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    });
+    let Ok(socket) = socket else {
+        return Ok(runtime);
+    };
+    match panics(|| drop(tokio::net::UdpSocket::from_std(socket))) {
+        true => Err(ConnectError::RuntimeWithout {
+            missing: "enable_io",
+        }),
+        false => Ok(runtime),
+    }
+}
+
+/// Whether `attempt` panics. Tokio cannot be asked whether a runtime has a driver, and panics where
+/// one is missing: later, in a task of ours.
+fn panics(attempt: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(attempt)).is_err()
 }

@@ -1,5 +1,4 @@
-//! What all guards have in common: the trait [`Held`], and the methods of the guards that wrap a
-//! [`Guard`](super::Guard).
+//! What all guards have in common, for functions that do not depend on the kind.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,6 +9,7 @@ use crate::node::Tier;
 use crate::protocol::Lost;
 
 use super::error::{ExtendError, ReleaseError};
+use super::loss::Loss;
 use super::votes::Votes;
 
 /// A future of a [`Held`] guard. It can be awaited in a task of any runtime thread.
@@ -67,6 +67,9 @@ pub trait Held: sealed::Sealed + fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// Why the lock is lost.
     fn check(&self) -> Result<(), Lost>;
+
+    /// The signal that the lock is lost, for tasks and threads that do not have this guard.
+    fn loss(&self) -> Loss;
 
     /// Every node's vote in the latest round, in node order.
     fn votes(&self) -> Votes;
@@ -141,147 +144,3 @@ pub(super) async fn until_lost<T>(
         done = work => Ok(done),
     }
 }
-
-/// The methods of a guard that wraps the guard in `$field`.
-macro_rules! held {
-    ($field:tt) => {
-        /// What it holds, for work under it.
-        pub(crate) fn held_lock(&self) -> &std::sync::Arc<crate::runtime::hold::HeldLock> {
-            self.$field.held_lock()
-        }
-
-        /// Checks on the local clock that this is still held. Exact across a suspend. See
-        /// [`Guard::check`](crate::Guard::check).
-        ///
-        /// # Errors
-        /// Why it is lost.
-        pub fn check(&self) -> Result<(), crate::Lost> {
-            self.$field.check()
-        }
-
-        /// The time until the deadline; zero once it is lost. Exact across a suspend.
-        pub fn remaining(&self) -> std::time::Duration {
-            self.$field.remaining()
-        }
-
-        /// The moment until which this is certainly held, unless it is extended. See
-        /// [`Guard::deadline`](crate::Guard::deadline) for what a suspend does to this value.
-        pub fn deadline(&self) -> std::time::Instant {
-            self.$field.deadline()
-        }
-
-        /// The deadline on the client's own clock, which counts suspend. See
-        /// [`Guard::exact_deadline`](crate::Guard::exact_deadline).
-        pub fn exact_deadline(&self) -> crate::clock::Timestamp {
-            self.$field.exact_deadline()
-        }
-
-        /// Extends it to at least `ttl` from now. A failed extend never releases. See
-        /// [`Guard::extend`](crate::Guard::extend).
-        ///
-        /// # Errors
-        /// If it is lost, if no majority of the nodes confirmed, or if `ttl` is not allowed.
-        pub async fn extend(&self, ttl: std::time::Duration) -> Result<(), crate::ExtendError> {
-            self.$field.extend(ttl).await
-        }
-
-        /// Completes once it is lost: at its deadline, or at the first proof. Cancel-safe.
-        pub async fn lost(&self) -> crate::Lost {
-            self.$field.lost().await
-        }
-
-        /// Runs `work` and drops it when this is lost. See [`Guard::run`](crate::Guard::run).
-        ///
-        /// # Errors
-        /// Why it is lost. The work was stopped at its latest await.
-        pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, crate::Lost> {
-            self.$field.run(work).await
-        }
-
-        /// Every node's vote in the latest round, in node order.
-        pub fn votes(&self) -> crate::Votes {
-            self.$field.votes()
-        }
-
-        /// What crashes of nodes may cost this grant. See
-        /// [`Guard::durability`](crate::Guard::durability).
-        pub fn durability(&self) -> crate::Tier {
-            self.$field.durability()
-        }
-
-        /// Releases it and waits for a majority of the nodes to confirm. See
-        /// [`Guard::release`](crate::Guard::release).
-        ///
-        /// # Errors
-        /// If it had been lost before, or if no majority confirmed.
-        pub async fn release(self) -> Result<(), crate::ReleaseError> {
-            self.$field.release().await
-        }
-    };
-}
-
-/// Makes `$type` a [`Held`] by its own methods. `$fence` is its fence.
-macro_rules! impl_held {
-    ($type:ident, $guard:ident => $fence:expr) => {
-        impl $crate::client::held::sealed::Sealed for $type {}
-
-        impl $crate::client::held::Held for $type {
-            fn name(&self) -> &str {
-                $type::name(self)
-            }
-
-            fn fence(&self) -> Option<u64> {
-                let $guard = self;
-                $fence
-            }
-
-            fn deadline(&self) -> std::time::Instant {
-                $type::deadline(self)
-            }
-
-            fn exact_deadline(&self) -> $crate::clock::Timestamp {
-                $type::exact_deadline(self)
-            }
-
-            fn remaining(&self) -> std::time::Duration {
-                $type::remaining(self)
-            }
-
-            fn check(&self) -> Result<(), $crate::Lost> {
-                $type::check(self)
-            }
-
-            fn votes(&self) -> $crate::Votes {
-                $type::votes(self)
-            }
-
-            fn durability(&self) -> $crate::Tier {
-                $type::durability(self)
-            }
-
-            fn lost(&self) -> $crate::HeldFuture<'_, $crate::Lost> {
-                Box::pin($type::lost(self))
-            }
-
-            fn extend(
-                &self,
-                ttl: std::time::Duration,
-            ) -> $crate::HeldFuture<'_, Result<(), $crate::ExtendError>> {
-                Box::pin($type::extend(self, ttl))
-            }
-
-            fn release(
-                self: Box<Self>,
-            ) -> $crate::HeldFuture<'static, Result<(), $crate::ReleaseError>> {
-                Box::pin($type::release(*self))
-            }
-        }
-
-        // A panic in the work under a lock leaves the guard intact: its state is behind mutexes
-        // that no code of the caller runs under, and dropping it releases the lock.
-        impl std::panic::UnwindSafe for $type {}
-        impl std::panic::RefUnwindSafe for $type {}
-    };
-}
-
-pub(super) use {held, impl_held};

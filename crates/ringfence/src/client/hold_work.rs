@@ -14,9 +14,9 @@ use crate::runtime::ClientRuntime;
 use crate::runtime::hold::HeldLock;
 
 use super::error::{HoldError, ReleaseError};
-use super::guard::Guard;
+use super::guard::{Guard, ReadGuard};
+use super::kind::{Kind, OneWay, RwLock};
 use super::lock::Lock;
-use super::rw_lock::{ReadGuard, RwLock};
 
 /// Work that was done under a lock, and whether the lock was held until then. The methods of the
 /// locks that end with `_to_end` return it.
@@ -59,22 +59,20 @@ impl<T> WorkDone<T> {
     }
 }
 
-/// Does `$work` with `$guard` for as long as it is not lost, and then releases it, whatever kind of
-/// guard it is.
-macro_rules! while_held {
-    ($guard:ident, $work:ident) => {{
-        let done = tokio::select! {
-            biased;
-            why = $guard.lost() => Err(HoldError::Lost(why)),
-            done = $crate::client::hold_work::under($guard.held_lock(), $work(&$guard)) => Ok(done),
-        };
-        let held = $guard.check();
-        let released = $guard.release().await;
-        done.map(|done| $crate::client::hold_work::WorkDone::new(done, held, released))
-    }};
+/// Does `work` with `guard` for as long as it is not lost, and then releases it.
+async fn while_held<K: Kind, T>(
+    guard: Guard<K>,
+    work: impl AsyncFnOnce(&Guard<K>) -> T,
+) -> Result<WorkDone<T>, HoldError> {
+    let done = tokio::select! {
+        biased;
+        why = guard.lost() => Err(HoldError::Lost(why)),
+        done = under(guard.held_lock(), work(&guard)) => Ok(done),
+    };
+    let held = guard.check();
+    let released = guard.release().await;
+    done.map(|done| WorkDone::new(done, held, released))
 }
-
-pub(super) use while_held;
 
 thread_local! {
     /// The locks under which this thread works now, the outermost first.
@@ -118,7 +116,7 @@ pub(super) fn works_under(runtime: &Arc<ClientRuntime>, claims: &[Claim]) -> Opt
     WORKS_UNDER.with_borrow(found)
 }
 
-impl Lock {
+impl<K: OneWay> Lock<K> {
     /// Takes the lock, does `work`, and releases. The work is dropped at its next await when the
     /// lock is lost.
     ///
@@ -138,7 +136,7 @@ impl Lock {
     ///
     /// # Errors
     /// If the lock was not granted, or if it was lost before the work was done.
-    pub async fn hold<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, HoldError> {
+    pub async fn hold<T>(&self, work: impl AsyncFnOnce(&Guard<K>) -> T) -> Result<T, HoldError> {
         self.hold_to_end(work).await?.held()
     }
 
@@ -162,10 +160,9 @@ impl Lock {
     /// If the lock was not granted, or if it was lost and the work was stopped.
     pub async fn hold_to_end<T>(
         &self,
-        work: impl AsyncFnOnce(&Guard) -> T,
+        work: impl AsyncFnOnce(&Guard<K>) -> T,
     ) -> Result<WorkDone<T>, HoldError> {
-        let guard = self.lock().await?;
-        while_held!(guard, work)
+        while_held(self.taken().await?, work).await
     }
 }
 
@@ -199,8 +196,7 @@ impl RwLock {
         &self,
         work: impl AsyncFnOnce(&ReadGuard) -> T,
     ) -> Result<WorkDone<T>, HoldError> {
-        let guard = self.read().await?;
-        while_held!(guard, work)
+        while_held(self.read().await?, work).await
     }
 
     /// Takes the lock alone, does `work`, and releases. See [`Lock::hold`].
@@ -217,7 +213,6 @@ impl RwLock {
         &self,
         work: impl AsyncFnOnce(&Guard) -> T,
     ) -> Result<WorkDone<T>, HoldError> {
-        let guard = self.write().await?;
-        while_held!(guard, work)
+        while_held(self.write().await?, work).await
     }
 }

@@ -12,6 +12,7 @@ use crate::runtime::gather::all;
 
 use super::error::ConnectError;
 use super::handshake::votes;
+use super::inspection::GroupSettings;
 use super::votes::{NodeVote, Votes};
 use super::{Builder, Locks};
 
@@ -26,7 +27,7 @@ const SEARCH_PATIENCE: Duration = Duration::from_secs(75);
 #[non_exhaustive]
 pub struct Initialised {
     /// The values that all nodes of the group have now.
-    pub group: Group,
+    pub group: GroupSettings,
     /// For how long a restarted node does not vote: the group's quarantine, lengthened by what the
     /// clocks may differ.
     pub quarantine: Duration,
@@ -39,7 +40,7 @@ impl Initialised {
     fn new(locks: &Locks, group: Group, overridden: Vec<NodeVote>) -> Self {
         let drift = locks.shared.settings.drift;
         Self {
-            group,
+            group: group.into(),
             quarantine: Cluster::new(&group, drift, &[]).quarantine(),
             overridden,
         }
@@ -50,26 +51,32 @@ impl Builder {
     /// Declares a cluster new, so that it can be used at once instead of after the quarantine.
     ///
     /// Refused unless every node answers and no node votes already or holds locks. All nodes are
-    /// asked before any is written. With `force` nodes may vote or hold locks: two clients may then
-    /// hold the same lock, and [`Initialised::overridden`] names the holders.
+    /// asked before any is written.
     ///
     /// # Errors
     /// If a node does not answer, or is not new. Nothing was written then.
-    pub async fn init(self, force: bool) -> Result<Initialised, InitError> {
+    pub async fn init(self) -> Result<Initialised, InitError> {
         let locks = self.prepare()?;
-        let answers = all_answer(&locks, force).await?;
-        let wishes = &locks.shared.settings.wishes;
-        if force {
-            let group = wishes.of_new_group(answers.len());
-            let refusals = ask(&locks, InitMode::Check, group).await;
-            agreed(&locks, InitMode::Force, group).await?;
-            let overridden = refused(&locks, &refusals);
-            return Ok(Initialised::new(&locks, group, overridden));
-        }
-        let group = wishes.adopt(&answers);
+        let answers = all_answer(&locks, false).await?;
+        let group = locks.shared.settings.wishes.adopt(&answers);
         agreed(&locks, InitMode::Check, group).await?;
         agreed(&locks, InitMode::Write, group).await?;
         Ok(Initialised::new(&locks, group, Vec::new()))
+    }
+
+    /// As [`init`](Self::init), but nodes may vote or hold locks. Danger: two clients may then hold
+    /// the same lock. [`Initialised::overridden`] names the holders.
+    ///
+    /// # Errors
+    /// If a node does not answer. Nothing was written then.
+    pub async fn init_by_force(self) -> Result<Initialised, InitError> {
+        let locks = self.prepare()?;
+        let answers = all_answer(&locks, true).await?;
+        let group = locks.shared.settings.wishes.of_new_group(answers.len());
+        let refusals = ask(&locks, InitMode::Check, group).await;
+        agreed(&locks, InitMode::Force, group).await?;
+        let overridden = refused(&locks, &refusals);
+        Ok(Initialised::new(&locks, group, overridden))
     }
 
     /// Makes one group of these nodes, although some are in one of another number: the way from one

@@ -9,13 +9,13 @@ use crate::message::{Answer, Claim, Mode, Reply, View};
 use crate::name::Name;
 use crate::node::{CallError, Tier, Trouble, TroubleKind};
 use crate::observation::Stats;
-use crate::protocol::{Discount, Vote, duplicates, inspect};
+use crate::protocol::{Vote, duplicates, inspect};
 use crate::runtime::gather::all;
 use crate::runtime::waiting::WaitingRoom;
 
 use super::error::InspectError;
 use super::inspection::{
-    Inspection, NameInspection, NodeInspection, NodeStatus, SemaphoreInspection,
+    Inspection, NameInspection, NodeFacts, NodeInspection, NodeStatus, SemaphoreInspection,
 };
 use super::votes::Votes;
 use super::{ConfigError, Locks, PERMITS_MAX};
@@ -40,7 +40,7 @@ impl Locks {
     /// # }
     /// ```
     ///
-    /// Without a majority of votes the state is [unknown](crate::LockState::Unknown), and what single
+    /// Without a majority of votes the state is [unknown](crate::admin::LockState::Unknown), and what single
     /// nodes have is in [`reported`](Inspection::reported).
     ///
     /// # Errors
@@ -70,7 +70,7 @@ impl Locks {
     /// # }
     /// ```
     ///
-    /// Without a majority of votes the state is [unknown](crate::LockState::Unknown), and what single
+    /// Without a majority of votes the state is [unknown](crate::admin::LockState::Unknown), and what single
     /// nodes have is in [`reported`](Inspection::reported).
     ///
     /// # Errors
@@ -243,7 +243,7 @@ impl Locks {
             });
             NodeStatus {
                 node: self.shared.names[node].clone(),
-                facts,
+                facts: facts.map(NodeFacts::from),
                 quarantine,
                 discount,
                 clock_jumps: cluster.jumps(node),
@@ -277,7 +277,7 @@ pub(super) struct NodeAnswers<'a> {
 /// What one node said.
 struct NodeAnswer {
     clock_us: u64,
-    discount: Option<Discount>,
+    discount: Option<Vote>,
     views: Vec<View>,
 }
 
@@ -290,7 +290,7 @@ impl NodeAnswers<'_> {
             NodeInspection {
                 node: node.clone(),
                 tier: *tier,
-                discount: known.and_then(|answer| answer.discount),
+                discount: known.and_then(|answer| answer.discount.clone()),
                 clock_us: known.map(|answer| answer.clock_us),
                 view: answer
                     .as_ref()

@@ -5,9 +5,14 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use crate::message::View;
+use crate::group::{Failover, Group};
+use crate::message::{self, View};
 use crate::node::{CallError, Facts, Tier};
-use crate::protocol::{Discount, quorum};
+use crate::protocol::{Vote, quorum};
+use crate::time::Timestamp;
+
+use super::error::ConfigError;
+use super::votes::Votes;
 
 /// What is known of a lock. Nodes that are down, in quarantine or misconfigured may have a holder
 /// that the others do not have, so without enough votes it is unknown.
@@ -43,9 +48,6 @@ impl fmt::Display for LockState {
         })
     }
 }
-
-use super::error::ConfigError;
-use super::votes::Votes;
 
 /// A majority's view of everything that has one name. A lock, a semaphore and a latch of the same
 /// name are independent.
@@ -105,7 +107,7 @@ pub struct Inspection {
     pub durability: Option<Tier>,
     /// All holders, the latest end of a lease first: one, or the readers that share the lock. At
     /// most 64 are listed.
-    pub holders: Vec<HolderInspection>,
+    pub holders: Vec<Holder>,
     /// How many holders there are.
     pub holder_count: u64,
     /// How many wait in the queue, as a majority sees it. If no majority answers: as any node does.
@@ -162,7 +164,7 @@ impl Inspection {
 #[non_exhaustive]
 pub struct ReportedHolder {
     /// What these nodes say of it.
-    pub holder: HolderInspection,
+    pub holder: Holder,
     /// How many nodes have it whose votes count. Zero if only nodes have it whose votes do not.
     pub nodes: usize,
 }
@@ -179,21 +181,33 @@ pub enum HolderKind {
     Plain,
 }
 
-/// One holder of a lock.
+/// A holder of a lock, as other clients see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct HolderInspection {
+pub struct Holder {
     /// Its label. A plain lock or another library's client has none.
     pub label: Option<String>,
     /// The public half of its token, if it is one of ours.
     pub id: Option<String>,
-    /// Its fence; `None` for a holder without one.
+    /// Its fence; `None` for a holder without one. A refusal of the nodes does not tell it.
     pub fence: Option<u64>,
     /// For how long it has held the lock, by the clocks of the nodes. The fence tells it, so a
     /// holder without a fence has none. It may be wrong by as much as those clocks differ.
     pub held_for: Option<Duration>,
     /// How long until its lease ends unless it is extended; `None` if it has no end.
     pub remaining: Option<Duration>,
+}
+
+impl From<&message::Holder> for Holder {
+    fn from(holder: &message::Holder) -> Self {
+        Self {
+            label: holder.label.clone(),
+            id: holder.id.clone(),
+            fence: None,
+            held_for: None,
+            remaining: holder.for_ms.map(Duration::from_millis),
+        }
+    }
 }
 
 /// A client in the queue of a lock.
@@ -286,7 +300,7 @@ pub struct NodeInspection {
     /// What it has of the lock, or why it did not answer.
     pub view: Result<View, CallError>,
     /// Why its vote does not count although it answers: a quarantine, or a clock that jumped.
-    pub discount: Option<Discount>,
+    pub discount: Option<Vote>,
     /// The node's clock when it answered, in microseconds.
     pub(super) clock_us: Option<u64>,
 }
@@ -314,14 +328,108 @@ pub struct NodeStatus {
     /// The name of the node.
     pub node: String,
     /// What it reports of itself, or why it did not answer.
-    pub facts: Result<Facts, CallError>,
+    pub facts: Result<NodeFacts, CallError>,
     /// For how long it does not vote yet.
     pub quarantine: Option<Duration>,
     /// Why it does not vote although it answers: a quarantine, or a clock that jumped.
-    pub discount: Option<Discount>,
+    pub discount: Option<Vote>,
     /// How often this client proved that the node's clock had jumped. A client that has just
     /// begun has nothing to compare with.
     pub clock_jumps: u64,
+}
+
+/// What a node reports of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeFacts {
+    /// Server and version, for people.
+    pub version: String,
+    /// The server's run id. Two addresses with the same run id are one server.
+    pub run_id: String,
+    /// What a crash of it may cost.
+    pub tier: Tier,
+    /// Its clock, in microseconds since 1970.
+    pub clock_us: u64,
+    /// When it was asked, on the clock of this client.
+    pub sent: Timestamp,
+    /// When it answered, on the clock of this client.
+    pub received: Timestamp,
+    /// Whether any client has connected to it since it started.
+    pub joined: bool,
+    /// Whether it has or had replicas, or Sentinels watch it. `None` until a client has connected.
+    pub replicated: Option<bool>,
+    /// The settings of its group, if it belongs to one.
+    pub group: Option<GroupSettings>,
+}
+
+impl From<Facts> for NodeFacts {
+    fn from(facts: Facts) -> Self {
+        Self {
+            version: facts.version,
+            run_id: facts.run_id,
+            tier: facts.tier,
+            clock_us: facts.clock_us,
+            sent: facts.sent,
+            received: facts.received,
+            joined: facts.standing.is_some(),
+            replicated: facts.standing.map(|standing| standing.replicated),
+            group: facts.group.map(GroupSettings::from),
+        }
+    }
+}
+
+/// The settings that all clients of a group of nodes share. [`Builder`](crate::Builder) explains
+/// them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupSettings {
+    /// How many nodes the group has.
+    pub nodes: usize,
+    /// How far the clocks of the nodes may differ.
+    pub window: Duration,
+    /// How long a node that may have forgotten locks does not vote, without the allowance for clocks.
+    pub quarantine: Duration,
+    /// What a failover behind a single server costs.
+    pub failover: Failover,
+    /// Within which time after a promotion the former master has stopped serving.
+    pub stale_master: Duration,
+    /// Within which time the reply of a single server with a failover behind it must be read.
+    pub reply_within: Duration,
+}
+
+impl From<Group> for GroupSettings {
+    fn from(group: Group) -> Self {
+        let Group {
+            nodes,
+            window,
+            quarantine,
+            failover,
+            stale_master,
+            reply_within,
+            ..
+        } = group;
+        Self {
+            nodes,
+            window,
+            quarantine,
+            failover,
+            stale_master,
+            reply_within,
+        }
+    }
+}
+
+impl From<GroupSettings> for Group {
+    fn from(settings: GroupSettings) -> Self {
+        Self {
+            window: settings.window,
+            quarantine: settings.quarantine,
+            failover: settings.failover,
+            stale_master: settings.stale_master,
+            reply_within: settings.reply_within,
+            ..Self::new(settings.nodes)
+        }
+    }
 }
 
 /// Why the locks could not be listed.

@@ -8,16 +8,14 @@ use std::time::Duration;
 use crate::message::{Claim, Mode};
 use crate::name::{Name, NameError};
 use crate::protocol::{LatchFailureKind, LatchTerms};
-use crate::runtime::latch::{self, LatchRefusal, LatchRequest};
+use crate::runtime::closing::Refusal;
+use crate::runtime::latch::{self, LatchRequest};
 
 use super::Locks;
 use super::error::ConfigError;
-use super::lease::{TTL_MAX, whole_millis};
-use super::lock::NO_QUORUM_AFTER;
+use super::lock::{TTL_MAX, whole_millis};
 use super::votes::{Votes, not_fit, not_voting_on_latch};
 
-/// The most parties that a latch may wait for: a node returns all of them in one reply.
-pub const PARTIES_MAX: u32 = 1024;
 /// How long a latch lives without being heard of, unless it says otherwise.
 const TTL: Duration = Duration::from_secs(3600);
 /// The shortest life of a latch: waiting clients refresh it about once a second.
@@ -37,14 +35,14 @@ const PARTY_MAX_BYTES: usize = 256;
 ///
 /// A latch opens once. For the next round take another name, with the round's number in it.
 #[derive(Clone)]
-#[must_use = "a latch does nothing until `arrive` or `wait` is awaited"]
+#[must_use = "a latch does nothing until `arrive` or `opened` is awaited"]
 pub struct Latch {
     locks: Locks,
     name: Result<Name, NameError>,
     count: u32,
     party: Result<Arc<str>, LatchError>,
     ttl: Duration,
-    wait_for: Option<Duration>,
+    wait: Option<Duration>,
     no_quorum_after: Duration,
 }
 
@@ -66,19 +64,22 @@ impl Arrival {
 }
 
 impl Latch {
+    /// The most parties that a latch may wait for: a node returns all of them in one reply.
+    pub const PARTIES_MAX: u32 = 1024;
+
     pub(super) fn new(locks: Locks, name: &str, count: u32) -> Self {
         let drawn = locks.shared.runtime.entropy.token();
         let drawn = drawn.map(|token| format!("drawn:{}", token.expose()));
         Self {
             name: Name::new(&locks.shared.settings.prefix, name),
+            wait: locks.shared.settings.wait,
+            no_quorum_after: locks.shared.settings.no_quorum_after,
             locks,
             count,
             party: drawn
                 .map(Arc::from)
                 .map_err(|error| LatchError::NoEntropy(error.to_string())),
             ttl: TTL,
-            wait_for: None,
-            no_quorum_after: NO_QUORUM_AFTER,
         }
     }
 
@@ -109,15 +110,15 @@ impl Latch {
         self
     }
 
-    /// How long [`wait`](Self::wait) waits until the latch opens; `None` is without a limit, which
-    /// is the default. Zero only looks.
-    pub fn wait_for(mut self, wait: impl Into<Option<Duration>>) -> Self {
-        self.wait_for = wait.into();
+    /// How long [`opened`](Self::opened) waits for other parties; `None` is without a limit.
+    /// Default: the client's, which is without a limit. Zero only looks.
+    pub fn wait(mut self, wait: impl Into<Option<Duration>>) -> Self {
+        self.wait = wait.into();
         self
     }
 
-    /// How long to go on while no majority of the nodes answers. Default 15 s, or the wait if that
-    /// is shorter.
+    /// How long to go on while no majority of the nodes answers. Default: the client's, which is
+    /// 15 s, or the wait if that is shorter.
     pub fn no_quorum_after(mut self, span: Duration) -> Self {
         self.no_quorum_after = span;
         self
@@ -136,7 +137,7 @@ impl Latch {
     ///     let arrival = locks.latch("imported:42", 2).party(shard).arrive().await?;
     ///     println!("{} arrived, {} missing", arrival.arrived, arrival.missing);
     /// }
-    /// locks.latch("imported:42", 2).wait().await?;
+    /// locks.latch("imported:42", 2).opened().await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -165,9 +166,9 @@ impl Latch {
     }
 
     /// Waits until the latch is open, without arriving. Cancel-safe.
-    pub async fn wait(&self) -> Result<(), LatchError> {
+    pub async fn opened(&self) -> Result<(), LatchError> {
         let waiting = async {
-            let wanted = self.wanted(self.wait_for)?;
+            let wanted = self.wanted(self.wait)?;
             let opened = latch::wait(self.locks.runtime(), &wanted).await;
             opened.map(|_| ()).map_err(|refusal| self.failed(refusal))
         };
@@ -177,10 +178,10 @@ impl Latch {
     fn wanted(&self, wait: Option<Duration>) -> Result<LatchRequest, ConfigError> {
         self.locks.check_runtime()?;
         let name = self.name.clone()?;
-        if !(1..=PARTIES_MAX).contains(&self.count) {
+        if !(1..=Self::PARTIES_MAX).contains(&self.count) {
             return Err(ConfigError::Parties {
                 count: self.count,
-                most: PARTIES_MAX,
+                most: Self::PARTIES_MAX,
             });
         }
         let ttl = whole_millis(self.ttl);
@@ -211,7 +212,7 @@ impl Latch {
         })
     }
 
-    fn failed(&self, refusal: LatchRefusal) -> LatchError {
+    fn failed(&self, refusal: Refusal<LatchFailureKind>) -> LatchError {
         let names = &self.locks.shared.names;
         LatchError::new(self.shown(), u64::from(self.count), names, refusal)
     }
@@ -277,7 +278,7 @@ pub enum LatchError {
         votes: Votes,
     },
     /// The client was closed meanwhile.
-    Cancelled {
+    Closed {
         /// The latch.
         name: String,
     },
@@ -304,11 +305,8 @@ impl fmt::Display for LatchError {
                 write!(f, "`{name}`: {}", not_voting_on_latch(votes, *left))
             }
             Self::Misconfigured { votes, .. } => f.write_str(&not_fit(votes)),
-            Self::Cancelled { name } => {
-                write!(
-                    f,
-                    "the wait at `{name}` was cancelled: the client was closed"
-                )
+            Self::Closed { name } => {
+                write!(f, "the client was closed while it waited at `{name}`")
             }
             Self::Invalid(error) => error.fmt(f),
             Self::NoEntropy(error) => {
@@ -340,7 +338,7 @@ impl LatchError {
     pub fn is_retryable(&self) -> bool {
         !matches!(
             self,
-            Self::Misconfigured { .. } | Self::Invalid(_) | Self::Cancelled { .. }
+            Self::Misconfigured { .. } | Self::Invalid(_) | Self::Closed { .. }
         )
     }
 
@@ -351,15 +349,21 @@ impl LatchError {
             | Self::NoQuorum { votes, .. }
             | Self::Quarantined { votes, .. }
             | Self::Misconfigured { votes, .. } => Some(votes),
-            Self::Cancelled { .. } | Self::Invalid(_) | Self::NoEntropy(_) => None,
+            Self::Closed { .. } | Self::Invalid(_) | Self::NoEntropy(_) => None,
         }
     }
 
-    pub(super) fn new(name: String, count: u64, names: &[String], refusal: LatchRefusal) -> Self {
+    pub(super) fn new(
+        name: String,
+        count: u64,
+        names: &[String],
+        refusal: Refusal<LatchFailureKind>,
+    ) -> Self {
         let failure = match refusal {
-            LatchRefusal::Closed => return Self::Cancelled { name },
-            LatchRefusal::RuntimeGone => return Self::Invalid(ConfigError::RuntimeGone),
-            LatchRefusal::Failed(failure) => failure,
+            Refusal::Closed => return Self::Closed { name },
+            Refusal::RuntimeGone => return Self::Invalid(ConfigError::RuntimeGone),
+            Refusal::NoEntropy(error) => return Self::NoEntropy(error.to_string()),
+            Refusal::Failed(failure) => failure,
         };
         let votes = Votes::worded("answers", names, failure.votes);
         match failure.kind {

@@ -4,10 +4,12 @@
 //! their records ([`search`](self::search)), and the names that were found are inspected
 //! ([`reading`](self::reading)).
 
+mod memory;
 mod reading;
 mod search;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,15 +18,18 @@ use crate::clock::Clock;
 use crate::message::BreakNote;
 use crate::name::Name;
 use crate::node::CallError;
-use crate::protocol::{Discount, quorum};
+use crate::protocol::{Vote, quorum};
 use crate::time::Timestamp;
 
 use super::Locks;
 use super::error::{InspectError, ListError};
 use super::inspection::{Inspection, LatchInspection, SemaphoreInspection};
 
-use reading::{NAMES_AT_ONCE, Parts};
+use reading::{KEYS_AT_ONCE, NAMES_AT_ONCE, Parts};
 use search::GroupSearch;
+
+/// About how much memory the locks of a [`LockList`] may take.
+const LIST_MAX_BYTES: usize = 64 << 20;
 
 /// A search of all nodes for the locks that are held or queued for. [`Locks::list`] makes it.
 ///
@@ -56,7 +61,8 @@ pub struct ListStep {
     /// Names that were found but could not be inspected.
     pub unreadable: Vec<UnreadableName>,
     /// Whether the round is over: every node that answers was searched completely. If a majority
-    /// [votes](Self::has_quorum), a lock that was not in any step of the round is free.
+    /// [votes](Self::has_quorum) and the list is not [shortened](Self::is_shortened), a lock that
+    /// was not in any step of the round is free.
     pub complete: bool,
     /// How long ago the round began.
     pub round_age: Duration,
@@ -76,6 +82,8 @@ pub struct LockList {
     pub took: Duration,
     /// How the search of each node ended, in node order.
     pub nodes: Vec<NodeSearch>,
+    /// Whether it ended because the locks take too much memory.
+    is_full: bool,
 }
 
 /// A name in a list, as a majority of the nodes sees it.
@@ -117,7 +125,10 @@ pub struct NodeSearch {
     /// Why it was not searched completely in this round.
     pub error: Option<CallError>,
     /// Why it does not vote although it answers: a quarantine, or a clock that jumped.
-    pub discount: Option<Discount>,
+    pub discount: Option<Vote>,
+    /// Its search ended after this many names, because it has more: a list is limited to 100,000
+    /// names of a node, or to 8 MiB of them.
+    pub cut_after: Option<usize>,
 }
 
 impl ListStep {
@@ -126,12 +137,24 @@ impl ListStep {
     pub fn has_quorum(&self) -> bool {
         has_quorum(&self.nodes)
     }
+
+    /// Whether locks may be missing because the nodes have too many names
+    /// ([`NodeSearch::cut_after`]). [`Listing::only`] lists fewer.
+    pub fn is_shortened(&self) -> bool {
+        is_shortened(&self.nodes)
+    }
 }
 
 impl LockList {
     /// As [`ListStep::has_quorum`].
     pub fn has_quorum(&self) -> bool {
         has_quorum(&self.nodes)
+    }
+
+    /// As [`ListStep::is_shortened`]; also if the list would take more than about 64 MiB. Then use
+    /// [`Listing::step`].
+    pub fn is_shortened(&self) -> bool {
+        self.is_full || is_shortened(&self.nodes)
     }
 }
 
@@ -145,6 +168,13 @@ impl NodeSearch {
 fn has_quorum(nodes: &[NodeSearch]) -> bool {
     let voting = nodes.iter().filter(|node| node.votes()).count();
     voting >= quorum(nodes.len())
+}
+
+/// A lock that a majority has is found on any majority that was searched to its end.
+fn is_shortened(nodes: &[NodeSearch]) -> bool {
+    let whole = |node: &&NodeSearch| node.error.is_none() && node.cut_after.is_none();
+    let is_cut = |node: &NodeSearch| node.cut_after.is_some();
+    nodes.iter().filter(whole).count() < quorum(nodes.len()) && nodes.iter().any(is_cut)
 }
 
 /// A hold that an operator broke, as the nodes remember it.
@@ -204,12 +234,14 @@ impl Locks {
         let mut breaks: BTreeMap<(Name, u64, String), ListedBreak> = BTreeMap::new();
         loop {
             let found = search.next_portions().await?;
-            search.check_quorum()?;
             for found in found {
                 for (key, note) in found.portion.breaks {
                     let Some(name) = self.name_of_user(&key) else {
                         continue;
                     };
+                    if !search.takes_break(found.node) {
+                        break;
+                    }
                     let passed = found.clock_us.saturating_sub(note.at_us);
                     let ago = Duration::from_micros(passed);
                     let slot = key.slot_number();
@@ -225,6 +257,7 @@ impl Locks {
                     one.nodes += 1;
                 }
             }
+            search.check_quorum()?;
             if search.is_complete() {
                 break;
             }
@@ -274,10 +307,9 @@ impl Listing {
     }
 
     async fn step_here(&mut self) -> Result<ListStep, ListError> {
-        if self.search.is_complete() {
+        if self.is_complete() {
             self.search.restart();
             self.found.clear();
-            self.unread.clear();
         }
         let read = match self.find().await {
             Ok(parts) => {
@@ -291,32 +323,43 @@ impl Listing {
             Ok(read) => read,
             Err(error) => {
                 self.search.give_up();
+                self.unread.clear();
                 return Err(error);
             }
         };
         Ok(ListStep {
             locks,
             unreadable,
-            complete: self.search.is_complete(),
+            complete: self.is_complete(),
             round_age: self.search.round_age(),
             nodes: self.search.nodes(),
         })
     }
 
-    /// Searches until the round is over.
+    /// Whether the round is over.
+    fn is_complete(&self) -> bool {
+        self.search.is_complete() && self.unread.is_empty()
+    }
+
+    /// Searches until the round is over, or until the list takes too much memory
+    /// ([`LockList::is_shortened`]).
     ///
     /// # Errors
     /// If no node answers.
     pub async fn collect(mut self) -> Result<LockList, ListError> {
         let (mut locks, mut unreadable) = (BTreeMap::new(), BTreeMap::new());
+        let mut bytes = 0;
         loop {
             let step = self.step().await?;
+            bytes += step.memory();
             let found = step.locks.into_iter();
             locks.extend(found.map(|lock| (lock.name.clone(), lock)));
             let failed = step.unreadable.into_iter();
             unreadable.extend(failed.map(|one| (one.name.clone(), one)));
-            if step.complete {
+            let is_full = bytes > LIST_MAX_BYTES;
+            if step.complete || is_full {
                 return Ok(LockList {
+                    is_full,
                     locks: locks.into_values().collect(),
                     unreadable: unreadable.into_values().collect(),
                     took: self.search.round_age(),
@@ -327,11 +370,36 @@ impl Listing {
     }
 
     /// The names of which the next portions show something new, and what was found of them. If there
-    /// are many, those that do not fill a request wait for the next step.
+    /// are many, the others wait for the next step; so do those that do not fill a request.
     async fn find(&mut self) -> Result<Vec<(Parts, Name)>, ListError> {
-        let found = self.search.next_portions().await?;
         let mut changed = std::mem::take(&mut self.unread);
-        let keys = found.into_iter().flat_map(|found| found.portion.names);
+        if changed.len() < NAMES_AT_ONCE && !self.search.is_complete() {
+            for found in self.search.next_portions().await? {
+                self.note(found.node, found.portion.names, &mut changed);
+            }
+        }
+        changed.sort_unstable();
+        changed.dedup();
+        let mut keys = 0;
+        let fit = changed.iter().take_while(|name| {
+            let is_first = keys == 0;
+            keys += self.found.get(name).map_or(0, Parts::key_count);
+            is_first || keys <= KEYS_AT_ONCE
+        });
+        let mut fit = fit.count();
+        if fit > NAMES_AT_ONCE && !self.search.is_complete() {
+            fit -= fit % NAMES_AT_ONCE;
+        }
+        self.unread = changed.split_off(fit);
+        let parts = changed.into_iter();
+        let parts = parts.filter_map(|name| Some((self.found.get(&name)?.clone(), name)));
+        Ok(parts.collect())
+    }
+
+    /// Notes the `keys` that `node` has, and adds the names of which they show something new to
+    /// `changed`. A node that has too many names is not searched any further: it may be hostile and
+    /// make them up.
+    fn note(&mut self, node: usize, keys: Vec<Name>, changed: &mut Vec<Name>) {
         for key in keys {
             let Some(UserName { given, name }) = self.search.locks().name_of_user(&key) else {
                 continue;
@@ -339,21 +407,17 @@ impl Listing {
             if self.wanted.as_ref().is_some_and(|wanted| !wanted(&given)) {
                 continue;
             }
-            let parts = self.found.entry(name.clone());
-            let parts = parts.or_insert_with(|| Parts::new(Arc::from(given)));
+            let parts = match self.found.entry(name.clone()) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) if self.search.takes(node, given.len()) => {
+                    new.insert(Parts::new(Arc::from(given)))
+                }
+                Entry::Vacant(_) => continue,
+            };
             if parts.add(&key) {
                 changed.push(name);
             }
         }
-        changed.sort_unstable();
-        changed.dedup();
-        if changed.len() > NAMES_AT_ONCE && !self.search.is_complete() {
-            let whole = changed.len() - changed.len() % NAMES_AT_ONCE;
-            self.unread = changed.split_off(whole);
-        }
-        let parts = changed.into_iter();
-        let parts = parts.filter_map(|name| Some((self.found.get(&name)?.clone(), name)));
-        Ok(parts.collect())
     }
 }
 

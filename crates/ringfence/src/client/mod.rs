@@ -9,66 +9,59 @@ mod election;
 mod error;
 mod examine;
 mod guard;
-mod handshake;
+pub(crate) mod handshake;
 mod held;
 pub(crate) mod hold_work;
 mod init;
 mod inspect;
 mod inspection;
+pub mod kind;
 mod latch;
-mod lease;
 mod listing;
 mod lock;
+mod loss;
 mod observer;
-mod observing;
 mod owner;
-mod plain;
 mod ready;
 mod receipt;
-mod rw_lock;
 mod semaphore;
 mod settings;
-pub(crate) mod terms;
-pub(crate) mod tokio_runtime;
 mod votes;
 mod warnings;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::environment::OwnCall;
-use crate::message::{Claim, Mode};
-use crate::name::{Name, NameError};
 use crate::runtime::ClientRuntime;
 
 pub use breaking::{BreakError, BreakRequest, Broken};
 pub use builder::Builder;
 pub use changes::ChangedNames;
-pub use election::{Election, Leader, Leadership};
+pub use election::{Election, Leader};
 pub use error::{
     AcquireError, ConfigError, ConnectError, ExtendError, HoldError, InitError, InspectError,
     ListError, ReleaseError,
 };
-pub use guard::Guard;
-pub use held::{Held, HeldExt, HeldFuture};
+pub use guard::{Guard, Leadership, PlainGuard, ReadGuard, SemaphoreGuard};
+pub use held::{Held, HeldExt};
 pub use hold_work::WorkDone;
 pub use init::Initialised;
 pub use inspection::{
-    HolderInspection, HolderKind, Inspection, LatchInspection, LockState, NameInspection,
-    NodeInspection, NodeStatus, ReportedHolder, SemaphoreInspection, WaiterInspection,
+    GroupSettings, Holder, HolderKind, Inspection, LatchInspection, LockState, NameInspection,
+    NodeFacts, NodeInspection, NodeStatus, ReportedHolder, SemaphoreInspection, WaiterInspection,
 };
-pub use latch::{Arrival, Latch, LatchError, PARTIES_MAX};
+pub use kind::{PlainLock, RwLock};
+pub use latch::{Arrival, Latch, LatchError};
 pub use listing::{
     ListStep, ListedBreak, ListedLock, Listing, LockList, NodeSearch, UnreadableName,
 };
 pub use lock::Lock;
+pub use loss::Loss;
 pub use observer::{LeaderChange, Observer};
 pub use owner::Owner;
-pub use plain::{PlainGuard, PlainLock};
 pub use receipt::{Receipt, ReceiptError, ReleaseReceiptError};
-pub use rw_lock::{ReadGuard, RwLock};
-pub use semaphore::{PERMITS_MAX, Semaphore, SemaphoreGuard};
+use semaphore::PERMITS_MAX;
+pub use semaphore::Semaphore;
 pub use votes::{NodeVote, Votes};
 
 use settings::Settings;
@@ -138,37 +131,13 @@ impl Locks {
         Builder::default()
     }
 
-    /// The exclusive lock `name`, with a fence.
-    pub fn mutex(&self, name: impl AsRef<str>) -> Lock {
-        self.multi([name])
-    }
-
-    /// The exclusive locks `names`, all at once or none: no deadlock, whatever the order.
-    pub fn multi<S: AsRef<str>>(&self, names: impl IntoIterator<Item = S>) -> Lock {
-        Lock::new(self.clone(), self.claims(names))
-    }
-
-    /// The lock `name` for many readers or one writer. The writer excludes, and is excluded by,
-    /// [`mutex`](Self::mutex) and [`multi`](Self::multi) of the same name.
-    pub fn rw_lock(&self, name: impl AsRef<str>) -> RwLock {
-        RwLock::new(self.mutex(name))
-    }
-
-    /// The exclusive lock `name` as the original Redlock has it: no fence, no side records.
-    ///
-    /// It excludes and is excluded by [`mutex`](Self::mutex), but raises no fence: do not use one
-    /// name both ways where the fence matters.
-    pub fn plain_mutex(&self, name: impl AsRef<str>) -> PlainLock {
-        PlainLock::new(Lock::new(self.clone(), self.claims([name])))
-    }
-
     /// The semaphore `name`, of which `permits` may be held at once. It has nothing to do with a
     /// lock of the same name.
     ///
     /// While clients disagree on the number, as during a rolling deploy, at most the largest number
     /// of permits is held; clients with a smaller number trace a warning.
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
-        Semaphore::new(self.clone(), name.as_ref(), permits)
+        semaphore::new(self, name.as_ref(), permits)
     }
 
     /// The latch `name`, which is open once `count` parties have arrived. It has nothing to do with
@@ -182,7 +151,7 @@ impl Locks {
 
     /// The election `name`: one leader at a time. It shares its name with the mutex.
     pub fn election(&self, name: impl AsRef<str>) -> Election {
-        Election::new(self.mutex(name))
+        election::new(self, name.as_ref())
     }
 
     /// The names of the nodes (their addresses without secrets), in node order.
@@ -190,23 +159,11 @@ impl Locks {
         &self.shared.names
     }
 
-    /// The longest TTL that these nodes allow now. Nodes that form a quorum allow what their
-    /// quarantine covers (30 s by default), and so does a single server with a failover behind it (30 s,
-    /// or 33 s if Sentinels name it); any other single node allows a year.
-    ///
-    /// Until a majority of the nodes has answered, this is the value of the client's own settings.
-    pub fn longest_ttl(&self) -> Duration {
-        match self.is_ours() {
-            true => lease::longest_ttl(&self.shared.runtime.sender.cluster()),
-            false => Duration::ZERO,
-        }
-    }
-
     /// Ends all waiting calls of this client and waits until a majority of the nodes has confirmed
     /// every release and undo. Call it at the end of a program. It waits at most 100 ms for the
     /// other nodes.
     ///
-    /// All clones are closed, too: later calls fail with [`AcquireError::Cancelled`]. Guards that
+    /// All clones are closed, too: later calls fail with [`AcquireError::Closed`]. Guards that
     /// are still held stay valid, and renewed, until they are dropped.
     pub async fn close(&self) {
         let runtime = &self.shared.runtime;
@@ -230,36 +187,6 @@ impl Locks {
             false => Ok(()),
             true => Err(ConfigError::RuntimeGone),
         }
-    }
-
-    /// Whether this is the process that connected, and not a forked child of it.
-    fn is_ours(&self) -> bool {
-        self.shared.runtime.process.is_ours()
-    }
-
-    /// Runs a call of this client. In a forked child it ends with [`ConfigError::ForkedProcess`].
-    fn own<T, E: From<ConfigError>, F: Future<Output = Result<T, E>>>(
-        &self,
-        call: F,
-    ) -> OwnCall<F> {
-        let forked = || Err(ConfigError::ForkedProcess.into());
-        self.shared.runtime.process.call(call, forked)
-    }
-
-    fn runtime(&self) -> &Arc<ClientRuntime> {
-        &self.shared.runtime
-    }
-
-    fn claims<S: AsRef<str>>(
-        &self,
-        names: impl IntoIterator<Item = S>,
-    ) -> Result<Arc<[Claim]>, NameError> {
-        let names = Name::set(&self.shared.settings.prefix, names)?;
-        let claims = names.iter().map(|name| Claim {
-            name: name.clone(),
-            mode: Mode::Exclusive,
-        });
-        Ok(claims.collect())
     }
 }
 

@@ -296,7 +296,7 @@ impl Watch {
         node: usize,
         reply: &Reply,
         sent: Timestamp,
-    ) -> Option<crate::protocol::Discount> {
+    ) -> Option<crate::protocol::Vote> {
         let now = self.runtime.sender.clock.now();
         let cluster = self.runtime.sender.cluster();
         cluster.discount(node, reply.standing, sent, now)

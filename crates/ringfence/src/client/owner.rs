@@ -19,8 +19,8 @@ use crate::runtime::hold::HeldLock;
 use crate::runtime::{ClientRuntime, lock, wait_for};
 
 use super::error::{AcquireError, ConfigError};
-use super::guard::Guard;
-use super::lock::Lock;
+use super::guard::GuardState;
+use super::lock::LockTerms;
 
 /// The owner of reentrant locks, which can take the same lock several times: a task, a request, a
 /// call tree. Clones are the same owner.
@@ -87,6 +87,7 @@ struct Count {
 }
 
 /// A guard's part in a hold.
+#[derive(Clone)]
 pub(super) struct Share {
     seat: Arc<OwnerLock>,
     joint: Arc<Joint>,
@@ -188,16 +189,16 @@ impl Drop for Caller {
     }
 }
 
-impl Lock {
+impl LockTerms {
     /// Takes the lock for `owner`: joins what it holds, or what another of its callers is about to
     /// get. Each caller keeps to its own wait.
     pub(super) async fn take_for(
         &self,
         owner: &Owner,
         wait: Option<Duration>,
-    ) -> Result<Guard, AcquireError> {
+    ) -> Result<GuardState, AcquireError> {
         let claims = self.wanted(wait)?.claims;
-        let runtime = self.runtime();
+        let runtime = self.locks.runtime();
         let clock = &runtime.sender.clock;
         let caller = owner.ask_for(runtime, &claims)?;
         let seat = &caller.seat;
@@ -208,7 +209,8 @@ impl Lock {
         };
         loop {
             if let Some(share) = seat.join() {
-                return Ok(self.guard(Arc::clone(&share.joint.hold)).shared(share));
+                let (hold, name) = (Arc::clone(&share.joint.hold), Arc::clone(&self.name));
+                return Ok(GuardState::new(&self.locks, hold, name).shared(share));
             }
             // The caller that got it may have downgraded it before this one could join.
             seat.refuse_upgrade(&claims)?;

@@ -90,7 +90,7 @@ impl Locks {
                     let standing = facts.standing.unwrap_or_default();
                     let discount =
                         (sender.cluster()).discount(node, standing, facts.sent, facts.received);
-                    discount.map_or(Vote::Granted, Vote::from)
+                    discount.unwrap_or(Vote::Granted)
                 }
                 Err(error) => Vote::Failed(error.clone()),
             });

@@ -13,9 +13,10 @@ use crate::runtime::releasing::Releasing;
 use crate::token::Token;
 
 use super::error::{ConfigError, ExtendError, ReleaseError};
-use super::guard::{Guard, release_result};
-use super::inspection::{HolderInspection, LockState};
-use super::lock::Lock;
+use super::guard::{extend_hold, release_result};
+use super::inspection::{Holder, LockState};
+use super::kind::Fenced;
+use super::lock::{Lock, LockTerms};
 use super::{Locks, PERMITS_MAX};
 
 /// What another process needs to extend or release a lock: the token, its ballot, and what kind of
@@ -178,8 +179,8 @@ fn millis(text: &str) -> Result<Duration, ReceiptError> {
     number(text).map(Duration::from_millis)
 }
 
-impl Lock {
-    /// Extends a lock that [`Guard::leave`] or [`ReadGuard::leave`](crate::ReadGuard::leave) left
+impl<K: Fenced> Lock<K> {
+    /// Extends a lock that [`Guard::leave`](crate::Guard::leave) left
     /// behind, perhaps in another process. Returns how long it is valid now.
     ///
     /// # Errors
@@ -189,11 +190,28 @@ impl Lock {
         receipt: &Receipt,
         ttl: Duration,
     ) -> Result<Duration, ExtendError> {
-        self.locks.own(self.extend_left(receipt, ttl)).await
+        let terms = &self.terms;
+        terms.locks.own(terms.extend_left(receipt, ttl)).await
     }
 
+    /// Releases a lock that [`Guard::leave`](crate::Guard::leave) left
+    /// behind, perhaps in another process. If it was taken with
+    /// [`hold_at_least`](crate::Lock::hold_at_least), other clients are kept out for the rest of that
+    /// time, counted from the grant by the clocks of the nodes.
+    ///
+    /// # Errors
+    /// If the lock was not held any more, or if no majority of the nodes confirmed.
+    pub async fn release_receipt(&self, receipt: &Receipt) -> Result<(), ReleaseReceiptError> {
+        let terms = &self.terms;
+        terms.locks.own(terms.release_left(receipt)).await
+    }
+}
+
+impl LockTerms {
     async fn extend_left(&self, receipt: &Receipt, ttl: Duration) -> Result<Duration, ExtendError> {
-        let (wanted, id) = self.clone().ttl(ttl).resumed(receipt)?;
+        let mut terms = self.clone();
+        terms.ttl = ttl;
+        let (wanted, id) = terms.resumed(receipt)?;
         let policy = HoldPolicy {
             ttl: wanted.terms.ttl,
             lock_delay: wanted.delay,
@@ -207,19 +225,8 @@ impl Lock {
         let runtime = &self.locks.shared.runtime;
         let hold = HeldLock::resume(runtime, id, policy);
         let names = &self.locks.shared.names;
-        let deadline = Guard::extend_hold(&hold, wanted.terms.ttl, names).await?;
+        let deadline = extend_hold(&hold, wanted.terms.ttl, names).await?;
         Ok(deadline.since(runtime.sender.clock.now()))
-    }
-
-    /// Releases a lock that [`Guard::leave`] or [`ReadGuard::leave`](crate::ReadGuard::leave) left
-    /// behind, perhaps in another process. If it was taken with
-    /// [`hold_at_least`](Self::hold_at_least), other clients are kept out for the rest of that
-    /// time, counted from the grant by the clocks of the nodes.
-    ///
-    /// # Errors
-    /// If the lock was not held any more, or if no majority of the nodes confirmed.
-    pub async fn release_receipt(&self, receipt: &Receipt) -> Result<(), ReleaseReceiptError> {
-        self.locks.own(self.release_left(receipt)).await
     }
 
     async fn release_left(&self, receipt: &Receipt) -> Result<(), ReleaseReceiptError> {
@@ -239,7 +246,7 @@ impl Lock {
         let released = release_result(verdict);
         tracing::debug!(
             target: "ringfence",
-            name = %self.name(),
+            name = %self.name,
             fence = receipt.fence(),
             outcome = ?verdict,
             "lock released by receipt"
@@ -257,7 +264,8 @@ impl Lock {
             (_, HeldAs::Slot { .. }) => return Err(ConfigError::ReceiptOfPermit),
             (_, _) => return Err(ConfigError::ReceiptOfLock),
         };
-        let wanted = lock.lock_delay(receipt.lock_delay).wanted(None)?;
+        let lock_delay = receipt.lock_delay;
+        let wanted = Self { lock_delay, ..lock }.wanted(None)?;
         let claims = Arc::clone(&wanted.claims);
         let (token, ballot) = (receipt.token.clone(), receipt.ballot);
         let id = GrantId::of_receipt(
@@ -298,7 +306,7 @@ impl Locks {
         if seen.state == LockState::Unknown {
             return Err(ReleaseError::Unconfirmed);
         }
-        let is_ours = |one: &&HolderInspection| one.id.as_deref() == Some(id.token.id());
+        let is_ours = |one: &&Holder| one.id.as_deref() == Some(id.token.id());
         let ours = seen.holders.iter().find(is_ours);
         Ok(ours.map(|ours| span.saturating_sub(ours.held_for.unwrap_or_default())))
     }

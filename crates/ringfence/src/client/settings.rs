@@ -10,7 +10,7 @@ use crate::url::{NodeUrl, parse_nodes};
 
 use super::builder::Builder;
 use super::error::ConfigError;
-use super::lease::TTL_MAX;
+use super::lock::{NO_QUORUM_AFTER, TTL_MAX};
 
 /// Labels are for people.
 const LABEL_MAX_BYTES: usize = 128;
@@ -19,6 +19,11 @@ const LABEL_MAX_BYTES: usize = 128;
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) ttl: Duration,
+    pub(super) wait: Option<Duration>,
+    pub(super) no_quorum_after: Duration,
+    pub(super) renew: bool,
+    /// `None`: the default; `Some(None)`: no bound.
+    pub(super) max_hold: Option<Option<Duration>>,
     pub(super) node_timeout: Option<Duration>,
     pub(super) drift: Drift,
     pub(super) prefix: String,
@@ -59,8 +64,15 @@ impl Builder {
         if self.node_timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Err(ConfigError::NodeTimeoutZero);
         }
+        if self.max_hold.flatten().is_some_and(|span| span.is_zero()) {
+            return Err(ConfigError::MaxHoldZero);
+        }
         let settings = Settings {
             ttl: self.ttl.unwrap_or(Duration::from_secs(10)),
+            wait: self.wait,
+            no_quorum_after: self.no_quorum_after.unwrap_or(NO_QUORUM_AFTER),
+            renew: !self.renew_off,
+            max_hold: self.max_hold,
             node_timeout: self.node_timeout,
             drift,
             prefix: self.prefix.clone(),

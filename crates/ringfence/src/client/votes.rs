@@ -84,7 +84,11 @@ impl Votes {
     }
 
     /// The holder that keeps a caller from the lock: the one that most nodes name.
-    pub fn holder(&self) -> Option<&Holder> {
+    pub fn holder(&self) -> Option<super::inspection::Holder> {
+        self.named_holder().map(From::from)
+    }
+
+    fn named_holder(&self) -> Option<&Holder> {
         let holders = self.iter().filter_map(held);
         holders.max_by_key(|one| self.naming(one))
     }
@@ -106,7 +110,7 @@ impl Votes {
     /// The votes as the source of an error that says who holds the lock: unless it has named the
     /// holder.
     pub(super) fn as_source_of_held(&self) -> Option<&(dyn Error + 'static)> {
-        let naming = self.holder().map(|holder| self.naming(holder));
+        let naming = self.named_holder().map(|holder| self.naming(holder));
         let is_named = naming.is_some_and(|naming| naming >= quorum(self.len()));
         self.as_source().filter(|_| !is_named)
     }
@@ -133,7 +137,7 @@ impl Votes {
     /// Whether no holder can have a majority, whatever the nodes would answer that have not.
     fn is_split(&self) -> bool {
         let unsaid = self.iter().filter(|node| !node.vote.is_answer()).count();
-        let most = self.holder().map_or(0, |holder| self.naming(holder));
+        let most = self.named_holder().map_or(0, |holder| self.naming(holder));
         most + unsaid < quorum(self.len())
     }
 }
@@ -201,7 +205,7 @@ pub(super) fn not_fit(votes: &Votes) -> String {
 
 /// What keeps a caller from the lock.
 pub(super) fn held_by(votes: &Votes) -> String {
-    match votes.holder() {
+    match votes.named_holder() {
         Some(_) if votes.is_split() => {
             "contended: no holder has a majority of the nodes".to_owned()
         }
@@ -244,7 +248,7 @@ pub(super) fn not_voting(votes: &Votes, left: Duration) -> String {
         failed.map(|node| node.node.as_str()).collect()
     };
     let said = [
-        (who(false), "do not answer"),
+        (who(false), "have not answered"),
         (who(true), "are not fit to vote"),
     ];
     let others = said.into_iter().filter(|(nodes, _)| !nodes.is_empty());

@@ -7,12 +7,12 @@ use crate::runtime::acquire::AcquireRequest;
 use crate::runtime::hold::{HeldLock, HolderTask};
 
 use super::hold_work::works_under;
-use super::lock::Lock;
+use super::lock::LockTerms;
 use super::votes::{Votes, not_voting};
 
-impl Lock {
+impl LockTerms {
     /// A wait that covers a quarantine may last half a minute: says so.
-    pub(super) fn warn_of_quarantine(&self, name: &str, attempt: &Attempt) -> bool {
+    pub(super) fn warn_of_quarantine(&self, attempt: &Attempt) -> bool {
         let names = &self.locks.shared.names;
         let left = majority_votes_in(attempt, quorum(names.len()));
         let Some(left) = left.filter(|left| !left.is_zero()) else {
@@ -21,7 +21,7 @@ impl Lock {
         let votes = Votes::new(names, attempt.votes().cloned());
         tracing::warn!(
             target: "ringfence",
-            %name,
+            name = %self.name,
             seconds = ceil_secs(left),
             "waiting for a quarantine: {}",
             not_voting(&votes, left)
@@ -39,7 +39,7 @@ impl Lock {
         };
         tracing::warn!(
             target: "ringfence",
-            name = %self.name(),
+            name = %self.name,
             held_by = %held.policy().label,
             wanted_by = %wanted.label,
             "the work under a lock waits for the same lock, which is not released before the work has ended: it waits until {}; use the guard that the work has, or take the lock again after the work",
@@ -56,7 +56,7 @@ impl Lock {
         }
         tracing::info!(
             target: "ringfence",
-            name = %self.name(),
+            name = %self.name,
             held_by = %held.policy().label,
             wanted_by = %wanted.label,
             "waiting for a lock that the same task took and still holds: if no other future of this task releases it, the wait lasts until {}; then release the first guard before, or use it instead of a second one",

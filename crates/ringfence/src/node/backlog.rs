@@ -7,8 +7,10 @@
 //! it ends. Only an undo of a caller that has given up may be overtaken: no call of its attempt
 //! follows. Nothing overtakes a control request to the node itself, such as joining a group.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::message::Request;
 
@@ -32,7 +34,8 @@ pub(super) enum Urgency {
 impl Urgency {
     /// The urgency of a call with `request`.
     pub(super) fn of(request: &Request) -> Self {
-        let key = key(request.token.expose());
+        // Two tokens with the same hash only keep their order needlessly.
+        let key = FxBuildHasher.hash_one(request.token.expose());
         if request.op.is_of_holder() {
             Self::Holder(key)
         } else if request.op.is_late_undo() {
@@ -54,7 +57,7 @@ pub(super) struct Backlog<T> {
     /// These go last, by the key of their token.
     undos: VecDeque<(u64, T)>,
     /// How many calls of each token are in `others`.
-    tokens: HashMap<u64, u32, BuildHasherDefault<IdentityHasher>>,
+    tokens: FxHashMap<u64, u32>,
     /// How many control requests are in `others`.
     controls: usize,
     /// How many items went before the first of `undos`.
@@ -70,7 +73,7 @@ impl<T> Default for Backlog<T> {
             holders: VecDeque::new(),
             others: VecDeque::new(),
             undos: VecDeque::new(),
-            tokens: HashMap::default(),
+            tokens: FxHashMap::default(),
             controls: 0,
             before_undo: 0,
             len: 0,
@@ -190,36 +193,6 @@ impl Urgency {
             Self::Holder(token) | Self::Call(token) | Self::Undo(token) => Some(token),
             Self::Control => None,
         }
-    }
-}
-
-/// A hash of the token. Two tokens with the same hash only keep their order needlessly.
-fn key(token: &str) -> u64 {
-    token.as_bytes().chunks(8).fold(0, |key: u64, chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        // The fraction of the golden ratio: odd, and its bits look random.
-        (key.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    })
-}
-
-/// For keys that are already hashes.
-#[derive(Debug, Default)]
-struct IdentityHasher(u64);
-
-impl Hasher for IdentityHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 << 8) | u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.0 = word.rotate_left(26);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 

@@ -1,4 +1,10 @@
-//! One lock server of any kind. The rest of the library uses nodes only through [`Node`].
+//! **For people who write a node**: one lock server of any kind, and the protocol between a client
+//! and its nodes. Programs that use locks need only the constructors of [`redis::RedisNode`],
+//! `sqlite::SqliteNode` and [`memory::MemoryNode`], and those rarely: URLs do the same.
+//!
+//! The rest of the library uses nodes only through [`Node`]. The messages follow the protocol: any
+//! release of 0.x may add operations, answers and fields to them. The example `custom_node` wraps a
+//! node.
 
 #[cfg(any(feature = "redis", feature = "sqlite"))]
 mod backlog;
@@ -7,7 +13,7 @@ mod clock;
 #[cfg(feature = "client")]
 mod embedded;
 #[cfg(feature = "client")]
-mod examination;
+pub(crate) mod examination;
 #[cfg(feature = "client")]
 pub mod memory;
 #[cfg(feature = "redis")]
@@ -21,23 +27,26 @@ use std::sync::{Arc, Weak};
 #[cfg(feature = "client")]
 pub use clock::NodeClock;
 #[cfg(feature = "client")]
-pub use examination::{
-    Birth, ClockSample, Contents, Examination, FileExamination, FileMode, Found, Identity, Keys,
-    Machine, Memory, OnDisk, Purpose, ReplicaExamination, Right, Rights, Role, SentinelWord,
-    ServerExamination, ServiceExamination, Voting, WriteStop,
-};
+pub(crate) use examination::*;
 // The arguments and results of a `Node`.
+#[doc(inline)]
 pub use ringfence_core::group::Group;
+#[doc(inline)]
 pub use ringfence_core::message::{
     Acquire, AcquireSlot, Answer, Arrivals, Arrive, Attend, Ballot, Break, BreakNote, Claim,
     Downgrade, Extend, Holder, List, Mode, Op, Permit, PlainAcquire, PlainExtend, Portion, Refresh,
     RefreshSlots, Release, ReleaseKind, ReleaseSlot, Reply, ReplyStamp, Request, Restore, Slots,
     Standing, Ticket, Turn, View, Wake,
 };
+#[doc(inline)]
 pub use ringfence_core::name::Name;
+#[doc(inline)]
 pub use ringfence_core::node::{CallError, Facts, Tier, Trouble, TroubleKind};
+#[doc(inline)]
 pub use ringfence_core::protocol::Confirmation;
+#[doc(inline)]
 pub use ringfence_core::time::Timestamp;
+#[doc(inline)]
 pub use ringfence_core::token::Token;
 
 /// One lock server.

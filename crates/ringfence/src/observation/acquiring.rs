@@ -139,7 +139,7 @@ impl Drop for Acquiring<'_> {
 
 fn outcome(error: &AcquireError) -> AcquireOutcome {
     match error {
-        AcquireError::Held { .. } => AcquireOutcome::Held,
+        AcquireError::Held { .. } | AcquireError::Full { .. } => AcquireOutcome::Held,
         AcquireError::NoQuorum { .. } => AcquireOutcome::NoQuorum,
         AcquireError::Quarantined { .. } => AcquireOutcome::Quarantined,
         AcquireError::Misconfigured { .. } => AcquireOutcome::Misconfigured,
@@ -147,7 +147,7 @@ fn outcome(error: &AcquireError) -> AcquireOutcome {
         AcquireError::ClocksApart { .. } | AcquireError::FenceAhead { .. } => {
             AcquireOutcome::ClocksApart
         }
-        AcquireError::Cancelled { .. } => AcquireOutcome::Closed,
+        AcquireError::Closed { .. } => AcquireOutcome::Closed,
         // The only setting that is checked during a call: the tokio runtime has ended.
         AcquireError::Invalid(_) => AcquireOutcome::Closed,
         AcquireError::NoEntropy(_) => AcquireOutcome::Failed,

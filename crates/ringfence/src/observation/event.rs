@@ -22,14 +22,15 @@ const QUEUE: usize = 1024;
 ///
 /// Events arrive one after the other, in order, on a thread that belongs to the client. A listener
 /// may be slow: up to 1,024 events wait for it, and later ones are dropped and counted
-/// ([`Stats::events_dropped`](crate::Stats::events_dropped)). A panic ends the one call only, and
+/// ([`Stats::events_dropped`](crate::observe::Stats::events_dropped)). A panic ends the one call only, and
 /// is counted too.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::sync::Arc;
-/// use ringfence::{Event, Listener, Locks};
+/// use ringfence::Locks;
+/// use ringfence::observe::{Event, Listener};
 ///
 /// struct Alarm;
 ///

@@ -16,8 +16,9 @@ use metrics::{
 };
 
 use super::ObservedLock;
-use super::labels::{AcquireOutcome, LockKind, LossReason, RenewalOutcome, VoteWord};
+use super::labels::{AcquireOutcome, LockKind, LossReason, RenewalOutcome};
 use super::names::Templates;
+use crate::protocol::VoteWord;
 
 const ACQUIRE: &str = "ringfence_acquire_duration_seconds";
 const HOLD: &str = "ringfence_hold_duration_seconds";
@@ -204,7 +205,11 @@ impl NodeHandles {
     fn register(node: &str) -> Self {
         let labels = vec![Label::new("node", node.to_owned())];
         let votes = VoteWord::ALL.iter();
-        let votes = votes.map(|vote| counter!(VOTES, with(&labels, "vote", vote.as_str())));
+        let votes = votes.map(|vote| match vote {
+            // No call ends with these.
+            VoteWord::Pending | VoteWord::BornLater => Counter::noop(),
+            vote => counter!(VOTES, with(&labels, "vote", vote.as_str())),
+        });
         let quarantined = gauge!(QUARANTINED, labels.clone());
         quarantined.set(0.0);
         Self {

@@ -3,7 +3,7 @@
 
 use crate::message::{Answer, Kind, Reply};
 use crate::node::{CallError, TroubleKind};
-use crate::protocol::{Discount, ExtensionVerdict, Lost};
+use crate::protocol::{ExtensionVerdict, Lost, Vote, VoteWord};
 
 /// An enum whose values have a word each.
 macro_rules! words {
@@ -144,84 +144,44 @@ impl From<Lost> for LossReason {
     }
 }
 
-words! {
-    /// What a node said in a round that takes or extends a lock.
-    pub(crate) enum VoteWord {
-        Granted = "granted",
-        Held = "held",
-        Behind = "behind",
-        TicketOld = "ticket_old",
-        Stale = "stale",
-        Ahead = "ahead",
-        Gone = "gone",
-        Broken = "broken",
-        Quarantined = "quarantined",
-        ClockJumped = "clock_jumped",
-        Outdated = "outdated",
-        Duplicate = "duplicate",
-        Moved = "moved",
-        Unconfirmed = "unconfirmed",
-        Late = "late",
-        TimedOut = "timed_out",
-        Failed = "failed",
+/// The word for the outcome of a call that takes or extends a lock; `None` if the answer is no vote.
+pub(crate) fn vote_word(
+    outcome: &Result<Reply, CallError>,
+    discount: Option<&Vote>,
+) -> Option<VoteWord> {
+    match (outcome, discount) {
+        (Ok(_), Some(discount)) => Some(discount.into()),
+        (Ok(reply), None) => answer_word(&reply.answer),
+        (Err(error), _) => Some(match error.trouble().kind {
+            TroubleKind::Timeout => VoteWord::TimedOut,
+            _ => VoteWord::Failed,
+        }),
     }
 }
 
-impl VoteWord {
-    /// The word for the outcome of a call; `None` if the answer is no vote.
-    pub(crate) fn of(
-        outcome: &Result<Reply, CallError>,
-        discount: Option<Discount>,
-    ) -> Option<Self> {
-        let answer = match outcome {
-            Ok(reply) => &reply.answer,
-            Err(error) if error.trouble().kind == TroubleKind::Timeout => {
-                return Some(Self::TimedOut);
-            }
-            Err(_) => return Some(Self::Failed),
-        };
-        match discount {
-            Some(discount) => Some(Self::discounted(discount)),
-            None => Self::answered(answer),
+fn answer_word(answer: &Answer) -> Option<VoteWord> {
+    Some(match answer {
+        Answer::Granted | Answer::Extended | Answer::Downgraded | Answer::Restored => {
+            VoteWord::Granted
         }
-    }
-
-    fn discounted(discount: Discount) -> Self {
-        match discount {
-            Discount::Quarantined { .. } => Self::Quarantined,
-            Discount::ClockJumped { .. } => Self::ClockJumped,
-            Discount::Outdated => Self::Outdated,
-            Discount::Duplicate { .. } => Self::Duplicate,
-            Discount::Moved => Self::Moved,
-            Discount::Unconfirmed => Self::Unconfirmed,
-            _ => Self::Failed,
-        }
-    }
-
-    fn answered(answer: &Answer) -> Option<Self> {
-        Some(match answer {
-            Answer::Granted | Answer::Extended | Answer::Downgraded | Answer::Restored => {
-                Self::Granted
-            }
-            Answer::Held(_) => Self::Held,
-            Answer::Behind { .. } => Self::Behind,
-            Answer::TicketOld => Self::TicketOld,
-            Answer::Quarantined { .. } => Self::Quarantined,
-            Answer::Late => Self::Late,
-            Answer::Stale => Self::Stale,
-            Answer::Ahead => Self::Ahead,
-            Answer::Gone => Self::Gone,
-            Answer::Broken(_) => Self::Broken,
-            Answer::Permit(permit) => return Self::answered(&permit.answer),
-            Answer::Released
-            | Answer::Newer
-            | Answer::Removed { .. }
-            | Answer::Turns(_)
-            | Answer::Arrivals(_)
-            | Answer::Views(_)
-            | Answer::Listed(_) => return None,
-        })
-    }
+        Answer::Held(_) => VoteWord::Held,
+        Answer::Behind { .. } => VoteWord::Behind,
+        Answer::TicketOld => VoteWord::TicketOld,
+        Answer::Quarantined { .. } => VoteWord::Quarantined,
+        Answer::Late => VoteWord::Late,
+        Answer::Stale => VoteWord::Stale,
+        Answer::Ahead => VoteWord::Ahead,
+        Answer::Gone => VoteWord::Gone,
+        Answer::Broken(_) => VoteWord::Broken,
+        Answer::Permit(permit) => return answer_word(&permit.answer),
+        Answer::Released
+        | Answer::Newer
+        | Answer::Removed { .. }
+        | Answer::Turns(_)
+        | Answer::Arrivals(_)
+        | Answer::Views(_)
+        | Answer::Listed(_) => return None,
+    })
 }
 
 words! {
@@ -245,17 +205,14 @@ words! {
 
 impl NodeState {
     /// The state that the outcome of a call shows; `None` if it shows none.
-    pub(crate) fn of<T>(
-        outcome: &Result<T, CallError>,
-        discount: Option<Discount>,
-    ) -> Option<Self> {
+    pub(crate) fn of<T>(outcome: &Result<T, CallError>, discount: Option<&Vote>) -> Option<Self> {
         match outcome {
             Ok(_) => match discount {
                 None => Some(Self::Voting),
-                Some(Discount::Quarantined { .. } | Discount::ClockJumped { .. }) => {
+                Some(Vote::Quarantined { .. } | Vote::ClockJumped { .. }) => {
                     Some(Self::Quarantined)
                 }
-                Some(Discount::Duplicate { .. }) => Some(Self::Duplicate),
+                Some(Vote::Duplicate { .. }) => Some(Self::Duplicate),
                 // Passing: the next call shows what the node is now.
                 Some(_) => None,
             },
@@ -278,7 +235,7 @@ mod tests {
     #[test]
     fn a_call_without_an_answer_is_timed_out_or_failed() {
         let failed = |kind| Err(CallError::Unknown(Trouble::new(kind, "no")));
-        let word = |kind| VoteWord::of(&failed(kind), None);
+        let word = |kind| vote_word(&failed(kind), None);
         assert_eq!(word(TroubleKind::Timeout), Some(VoteWord::TimedOut));
         assert_eq!(word(TroubleKind::Disconnected), Some(VoteWord::Failed));
     }
@@ -292,12 +249,12 @@ mod tests {
         assert_eq!(refused(TroubleKind::Evicts), Some(NodeState::Misconfigured));
         assert_eq!(refused(TroubleKind::Other), None);
         let left = std::time::Duration::from_secs(1);
-        let discount = |discount| NodeState::of(&Ok(()), Some(discount));
+        let discount = |discount: Vote| NodeState::of(&Ok(()), Some(&discount));
         let quarantined = Some(NodeState::Quarantined);
-        assert_eq!(discount(Discount::Quarantined { left }), quarantined);
-        let jumped = Discount::ClockJumped { by_us: 1, left };
+        assert_eq!(discount(Vote::Quarantined { left }), quarantined);
+        let jumped = Vote::ClockJumped { by_us: 1, left };
         assert_eq!(discount(jumped), quarantined);
-        assert_eq!(discount(Discount::Moved), None);
+        assert_eq!(discount(Vote::Moved), None);
         assert_eq!(NodeState::of(&Ok(()), None), Some(NodeState::Voting));
     }
 

@@ -24,13 +24,13 @@ use std::time::Duration;
 use crate::clock::wall_us;
 use crate::message::{Claim, Reply};
 use crate::node::{CallError, Facts, Node};
-use crate::protocol::{Discount, ExtensionVerdict, GrantId, Lost, Vote};
+use crate::protocol::{ExtensionVerdict, GrantId, Lost, Vote};
 use crate::time::Timestamp;
 
 use event::EventQueue;
 pub use event::{Event, Listener};
 use exported::Exported;
-use labels::VoteWord;
+use labels::vote_word;
 pub use labels::{AcquireOutcome, LockKind, NodeState, RenewalOutcome};
 use names::{Series, Templates};
 use nodes::ObservedNode;
@@ -114,7 +114,7 @@ impl Observation {
         &self,
         node: usize,
         outcome: &Result<T, CallError>,
-        discount: Option<Discount>,
+        discount: Option<&Vote>,
         now: Timestamp,
     ) {
         let Some(state) = NodeState::of(outcome, discount) else {
@@ -138,17 +138,17 @@ impl Observation {
         &self,
         node: usize,
         error: Option<&CallError>,
-        discount: Option<Discount>,
+        discount: Option<&Vote>,
         now: Timestamp,
     ) {
         let observed = &self.nodes[node];
         let why = match (error, discount) {
             (Some(error), _) => Vote::Failed(error.clone()),
             // Whoever finds these logs them.
-            (None, None | Some(Discount::ClockJumped { .. } | Discount::Duplicate { .. })) => {
+            (None, None | Some(Vote::ClockJumped { .. } | Vote::Duplicate { .. })) => {
                 return observed.was_told_gone();
             }
-            (None, Some(discount)) => Vote::from(discount),
+            (None, Some(discount)) => discount.clone(),
         };
         if !observed.is_to_tell_gone(now) {
             return;
@@ -168,11 +168,11 @@ impl Observation {
         &self,
         node: usize,
         outcome: &Result<Reply, CallError>,
-        discount: Option<Discount>,
+        discount: Option<&Vote>,
         sent: Timestamp,
         now: Timestamp,
     ) {
-        if let Some(word) = VoteWord::of(outcome, discount) {
+        if let Some(word) = vote_word(outcome, discount) {
             self.nodes[node].voted(word);
             self.exported.voted(node, word);
         }
@@ -189,7 +189,7 @@ impl Observation {
     }
 
     /// A handshake of `node` has ended.
-    pub(crate) fn shook_hands(&self, node: usize, facts: &Facts, discount: Option<Discount>) {
+    pub(crate) fn shook_hands(&self, node: usize, facts: &Facts, discount: Option<&Vote>) {
         self.nodes[node].set_version(&facts.version);
         self.answered(node, &Ok(()), discount, facts.received);
         self.read_clock(node, facts.clock_us, facts.sent, facts.received);

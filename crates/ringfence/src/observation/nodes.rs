@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::time::Timestamp;
 
-use super::labels::{NodeState, VoteWord};
+use super::labels::NodeState;
 use super::stats::{NodeStats, count, get};
+use crate::protocol::VoteWord;
 
 /// At most one round trip in this time is measured for a node. Under load the histogram of a node
 /// then costs next to nothing, and shows the same distribution.

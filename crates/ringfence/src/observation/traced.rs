@@ -11,7 +11,7 @@ use crate::node::{CallError, Deliver};
 use crate::runtime::lock;
 
 use super::Observation;
-use super::labels::VoteWord;
+use super::labels::vote_word;
 
 /// Receives the replies to an attempt, ends the span of each call, and hands the replies on.
 struct TracedReplies {
@@ -78,7 +78,7 @@ impl Deliver<Reply> for TracedReplies {
             .get_mut(tag as usize)
             .and_then(Option::take);
         if let Some(span) = &span {
-            if let Some(word) = VoteWord::of(&outcome, None) {
+            if let Some(word) = vote_word(&outcome, None) {
                 span.record("ringfence.answer", word.as_str());
             }
             if let Err(error) = &outcome {

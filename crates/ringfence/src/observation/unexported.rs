@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::ObservedLock;
-use super::labels::{AcquireOutcome, LossReason, RenewalOutcome, VoteWord};
+use super::labels::{AcquireOutcome, LossReason, RenewalOutcome};
 use super::names::Templates;
+use crate::protocol::VoteWord;
 
 #[derive(Debug)]
 pub(super) struct Exported;

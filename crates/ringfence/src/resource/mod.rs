@@ -30,7 +30,7 @@
 //! - The fence of `ringfence run` is in the environment: `RINGFENCE_FENCE`.
 //! - A `plain_mutex` has no fence.
 //!
-//! The guide `docs/resources.md` describes the same for other languages.
+//! The guide [`resources`](crate::guide::resources) describes the same for other languages.
 
 mod marks;
 pub mod redis;
@@ -39,8 +39,3 @@ mod stamp;
 
 pub use marks::{Marks, Refused};
 pub use stamp::{Displaced, Stamp};
-
-/// The guide's examples are compiled with the tests.
-#[cfg(all(doctest, feature = "redis", feature = "sqlite"))]
-#[doc = include_str!("../../../../docs/resources.md")]
-struct Guide;

@@ -22,7 +22,7 @@ use crate::token::Token;
 ///
 /// ```
 /// use ringfence::resource::Stamp;
-/// # use ringfence::Token;
+/// # use ringfence::receipt::Token;
 /// # let (token, fence) = (&Token::parse("0123456789.secret")?, 7); // guard.token(), guard.fence()
 ///
 /// let stamp = Stamp::new(token, fence);
@@ -30,7 +30,7 @@ use crate::token::Token;
 /// // read:  SELECT …
 /// // write: UPDATE report SET body = $1 WHERE id = 1 AND stamp = $2       0 rows: refused
 /// # assert_eq!(stamp.as_str(), "0123456789.7");
-/// # Ok::<(), ringfence::TokenError>(())
+/// # Ok::<(), ringfence::receipt::TokenError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Stamp(String);

@@ -1,25 +1,31 @@
 //! One `lock()` call: a loop of attempts. Every attempt that does not win is undone, also when the
-//! caller's future is dropped. What to try next is decided by `protocol::Acquisition`.
+//! caller's future is dropped. What to try next is decided by `protocol::Acquisition`. Also limits how
+//! many callers of one client ask the nodes for the same name ([`LocalContention`]).
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::message::{Claim, Kind, Reply};
+use tokio::sync::Notify;
+
+use crate::message::{Claim, Kind, Mode, Reply};
+use crate::name::Name;
 use crate::node::Deliver;
 use crate::protocol::{
-    AcquireFailure, AcquireTerms, Acquisition, Asked, Attempt, GrantId, Next, QueueHint, ceil_secs,
+    AcquireFailure, AcquireTerms, Acquisition, Asked, Attempt, FailureKind, GrantId, Next,
+    QueueHint, RoundMachine, ceil_secs,
 };
 use crate::time::Timestamp;
 
-use super::ClientRuntime;
-use super::contention::{ContentionEntry, TurnLimits};
+use super::closing::Refusal;
 use super::queued::Queued;
 use super::releasing::{Releasing, UndoOf};
 use super::sender::PendingRound;
 use super::surplus_slots::SurplusSlots;
 use super::ticket::TicketReplies;
 use super::waiter::{Waiter, Woken};
+use super::{ClientRuntime, lock};
 
 /// Which lock a caller wants, and on which terms.
 #[derive(Debug, Clone)]
@@ -39,33 +45,13 @@ pub(crate) struct WonAttempt {
     pub(crate) deadline: Timestamp,
 }
 
-/// Why the caller got no grant.
-#[derive(Debug)]
-pub(crate) enum AcquireRefusal {
-    Failed(AcquireFailure),
-    Closed,
-    /// The tokio runtime of the client has ended.
-    RuntimeGone,
-    NoEntropy(getrandom::Error),
-}
-
-impl AcquireRefusal {
-    /// The refusal of a client that is closed or whose tokio runtime has ended.
-    fn closed(runtime: &ClientRuntime) -> Self {
-        match runtime.closing.is_runtime_gone() {
-            false => Self::Closed,
-            true => Self::RuntimeGone,
-        }
-    }
-}
-
 /// Acquires `wanted` for a call that has `begun`. Dropping the future undoes what the nodes may have stored.
 pub(crate) async fn acquire(
     runtime: &Arc<ClientRuntime>,
     wanted: &AcquireRequest,
     begun: Timestamp,
     mut on_lost: impl FnMut(&Attempt, Timestamp),
-) -> Result<WonAttempt, AcquireRefusal> {
+) -> Result<WonAttempt, Refusal<FailureKind>> {
     // An embedded node may answer at once: a task that locks in a loop would let no other task run.
     tokio::task::consume_budget().await;
     let (clock, entropy) = (&runtime.sender.clock, &runtime.entropy);
@@ -73,11 +59,9 @@ pub(crate) async fn acquire(
     if let Some(local) = &mut local
         && !local.may_ask(runtime, wanted.patience(begun)).await
     {
-        return Err(AcquireRefusal::Failed(AcquireFailure::unasked()));
+        return Err(Refusal::Failed(AcquireFailure::unasked()));
     }
-    let (seed, token) = entropy
-        .seed_and_token()
-        .map_err(AcquireRefusal::NoEntropy)?;
+    let (seed, token) = entropy.seed_and_token().map_err(Refusal::NoEntropy)?;
     // Declared before the attempts, so dropped after the undo of the last one was sent.
     let mut flush = FlushUnlessGranted {
         runtime,
@@ -88,11 +72,11 @@ pub(crate) async fn acquire(
     let mut queued: Option<Queued> = None;
     loop {
         if runtime.closing.closed.load(Ordering::SeqCst) {
-            return Err(AcquireRefusal::closed(runtime));
+            return Err(runtime.closing.refusal());
         }
         let fresh = match first.take() {
             Some(token) => token,
-            None => entropy.token().map_err(AcquireRefusal::NoEntropy)?,
+            None => entropy.token().map_err(Refusal::NoEntropy)?,
         };
         acquisition = wanted.with_ticket(acquisition, runtime);
         // t0 is read here, before the first send of each attempt.
@@ -104,14 +88,14 @@ pub(crate) async fn acquire(
         let waiter = queued.as_ref().and_then(|queued| queued.waiter.as_ref());
         let mut pending = PendingAttempt::begin(runtime, wanted, attempt, waiter);
         if pending.round.verdict().await.is_none() {
-            return Err(AcquireRefusal::closed(runtime));
+            return Err(runtime.closing.refusal());
         }
         let (at, wake_at, stays) = match pending.conclude(&mut acquisition, &mut on_lost) {
             Next::Granted { deadline } => {
                 flush.granted = true;
                 return Ok(pending.keep(deadline));
             }
-            Next::GiveUp(failure) => return Err(AcquireRefusal::Failed(failure)),
+            Next::GiveUp(failure) => return Err(Refusal::Failed(failure)),
             Next::Retry { at, wake_at, stays } => (at, wake_at, stays),
         };
         pending.stays = stays;
@@ -124,7 +108,7 @@ pub(crate) async fn acquire(
                     acquisition.woken_for(slot);
                 }
             }
-            () = runtime.closing.begun() => return Err(AcquireRefusal::closed(runtime)),
+            () = runtime.closing.begun() => return Err(runtime.closing.refusal()),
         }
     }
 }
@@ -164,11 +148,11 @@ impl AcquireRequest {
             return acquisition;
         }
         let contended = local.is_some_and(|local| local.contended);
-        let line = match contended && self.terms.kind != Kind::Slot {
+        let hint = match contended && self.terms.kind != Kind::Slot {
             true => QueueHint::Awaited,
             false => QueueHint::Unknown,
         };
-        acquisition.in_queue(line)
+        acquisition.in_queue(hint)
     }
 
     /// Whether the caller enters the wait queue. A caller that may try only once does not wait.
@@ -351,3 +335,222 @@ impl Drop for PendingAttempt<'_> {
         }
     }
 }
+
+/// How many callers of one name may ask the nodes at the same time while callers of it give up,
+/// undos included. Two are enough to hand a lock over without a pause. With more, callers wait so
+/// long in the queue of the nodes that many give up there.
+const ASKING_MAX: usize = 4;
+
+/// The callers of one client that want the same name.
+///
+/// If there is another caller, the first attempt carries a ticket at once: the nodes need not report
+/// first that the lock is held.
+///
+/// While callers of a name give up, only a few of them ask the nodes at the same time. A caller that
+/// gives up costs each node as much as a caller that gets the lock. If many tasks wait for a few
+/// milliseconds each, the nodes would be busy with undos and could grant almost nothing. The others
+/// wait here, where giving up costs nothing. The caller that came last goes first: the others are
+/// about to give up. None waits here for longer than a call to a node may take, so a caller with
+/// patience soon gets into the queue of the nodes, which is fair.
+#[derive(Debug, Default)]
+pub(crate) struct LocalContention {
+    names: Mutex<HashMap<Name, NameCallers>>,
+}
+
+/// The callers of one name.
+#[derive(Debug, Default)]
+struct NameCallers {
+    /// Callers of the exclusive lock.
+    exclusive: usize,
+    /// Callers that may ask the nodes. Counted at the first name that they want.
+    asking: usize,
+    /// Callers that wait until they may.
+    waiting: usize,
+    /// Undos of callers that gave up, which no majority has confirmed.
+    undos: usize,
+    /// When a majority of the nodes last confirmed an undo.
+    confirmed: Option<Timestamp>,
+    /// Wakes the callers that wait.
+    turn: Option<Arc<Notify>>,
+}
+
+impl NameCallers {
+    /// Whether a caller that arrives now may ask at once.
+    fn lets_pass(&self) -> bool {
+        self.undos + self.waiting == 0 || self.has_room()
+    }
+
+    fn has_room(&self) -> bool {
+        self.asking + self.undos < ASKING_MAX
+    }
+
+    /// What wakes the next caller, if it may ask now.
+    fn next(&self) -> Option<Arc<Notify>> {
+        self.turn
+            .clone()
+            .filter(|_| self.waiting > 0 && self.has_room())
+    }
+
+    fn is_unused(&self) -> bool {
+        self.exclusive + self.asking + self.waiting + self.undos == 0
+    }
+}
+
+/// One of these callers. Dropping it removes the caller.
+#[derive(Debug)]
+pub(crate) struct ContentionEntry<'a> {
+    contention: &'a LocalContention,
+    claims: &'a [Claim],
+    /// Whether another caller of this client was already acquiring one of its names.
+    pub(crate) contended: bool,
+    /// Whether it may ask the nodes.
+    asks: bool,
+}
+
+/// How long a caller waits until it may ask the nodes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TurnLimits {
+    /// When the call's own wait ends.
+    pub(crate) gives_up_at: Option<Timestamp>,
+    /// After so long it asks in any case: the callers before it may wait for something that takes
+    /// longer, such as nodes that do not answer.
+    pub(crate) longest: Duration,
+}
+
+impl LocalContention {
+    /// Adds a caller of `claims`. Shared claims are no contention: readers do not block each other.
+    /// A caller that does not `wait` asks at once.
+    pub(crate) fn join<'a>(&'a self, claims: &'a [Claim], waits: bool) -> ContentionEntry<'a> {
+        let mut names = lock(&self.names);
+        let (mut contended, mut asks) = (false, true);
+        for (claim, is_first) in counted(claims) {
+            let callers = names.entry(claim.name.clone()).or_default();
+            if claim.mode == Mode::Exclusive {
+                contended |= callers.exclusive > 0;
+                callers.exclusive += 1;
+            }
+            if is_first {
+                asks = !waits || callers.lets_pass();
+                match asks {
+                    true => callers.asking += 1,
+                    false => callers.waiting += 1,
+                }
+            }
+        }
+        ContentionEntry {
+            contention: self,
+            claims,
+            contended,
+            asks,
+        }
+    }
+
+    /// The undo of a caller of `name` that gave up was sent.
+    pub(super) fn undo_sent(&self, name: &Name) {
+        let mut names = lock(&self.names);
+        names.entry(name.clone()).or_default().undos += 1;
+    }
+
+    /// Such an undo has ended: a majority of the nodes `confirmed` it at that time, or its lease has
+    /// ended.
+    pub(super) fn undo_ended(&self, name: &Name, confirmed: Option<Timestamp>) {
+        self.change(name, |callers| {
+            callers.undos = callers.undos.saturating_sub(1);
+            callers.confirmed = callers.confirmed.max(confirmed);
+        });
+    }
+
+    /// Changes the callers of `name`, and wakes the next one that waits if it may ask now.
+    fn change<T>(&self, name: &Name, change: impl FnOnce(&mut NameCallers) -> T) -> Option<T> {
+        let mut names = lock(&self.names);
+        let callers = names.get_mut(name)?;
+        let changed = change(callers);
+        let next = callers.next();
+        if callers.is_unused() {
+            names.remove(name);
+        }
+        drop(names);
+        if let Some(next) = next {
+            next.notify_last();
+        }
+        Some(changed)
+    }
+}
+
+impl ContentionEntry<'_> {
+    /// Waits until the caller may ask the nodes. Returns false if its own wait ended before,
+    /// although the nodes answer: then other callers of this client were in its way.
+    pub(crate) async fn may_ask(&mut self, runtime: &ClientRuntime, patience: TurnLimits) -> bool {
+        if self.asks {
+            return true;
+        }
+        let clock = &runtime.sender.clock;
+        let latest = clock.now() + patience.longest;
+        let until = patience.gives_up_at.map_or(latest, |at| at.min(latest));
+        let turn = self.change(|callers| Arc::clone(callers.turn.get_or_insert_default()));
+        let turn = turn.unwrap_or_default();
+        loop {
+            let notified = turn.notified();
+            tokio::pin!(notified);
+            // Before the check, so that no notification in between is missed.
+            notified.as_mut().enable();
+            if self.pass(NameCallers::has_room) {
+                return true;
+            }
+            tokio::select! {
+                biased;
+                () = notified => {}
+                () = runtime.schedule.sleep_until(until, clock) => break,
+                () = runtime.closing.begun() => break,
+            }
+        }
+        let gives_up = patience.gives_up_at == Some(until);
+        let answer = |at: Timestamp| at + patience.longest >= until;
+        self.pass(|callers| !(gives_up && callers.confirmed.is_some_and(answer)))
+    }
+
+    /// Lets the caller ask, if `may`.
+    fn pass(&mut self, may: impl FnOnce(&NameCallers) -> bool) -> bool {
+        let passes = self.change(|callers| {
+            let may = may(callers);
+            if may {
+                callers.waiting = callers.waiting.saturating_sub(1);
+                callers.asking += 1;
+            }
+            may
+        });
+        self.asks = passes.unwrap_or(true);
+        self.asks
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut NameCallers) -> T) -> Option<T> {
+        let claim = self.claims.first()?;
+        self.contention.change(&claim.name, change)
+    }
+}
+
+impl Drop for ContentionEntry<'_> {
+    fn drop(&mut self) {
+        for (claim, is_first) in counted(self.claims) {
+            self.contention.change(&claim.name, |callers| {
+                callers.exclusive -= usize::from(claim.mode == Mode::Exclusive);
+                match (is_first, self.asks) {
+                    (true, true) => callers.asking -= 1,
+                    (true, false) => callers.waiting -= 1,
+                    (false, _) => {}
+                }
+            });
+        }
+    }
+}
+
+/// The claims at whose names a caller is counted: the exclusive ones and the first.
+fn counted(claims: &[Claim]) -> impl Iterator<Item = (&Claim, bool)> {
+    let claims = claims.iter().zip(0..);
+    claims
+        .map(|(claim, index)| (claim, index == 0))
+        .filter(|(claim, is_first)| *is_first || claim.mode == Mode::Exclusive)
+}
+
+#[cfg(test)]
+mod tests;

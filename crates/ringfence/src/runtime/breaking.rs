@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use crate::message::{Break, Claim, Reply};
 use crate::node::{CallError, Deliver};
-use crate::protocol::{BreakCall, BreakNext, BreakRound, BreakVerdict, Discount, Vote};
-use crate::time::Timestamp;
+use crate::protocol::{BreakCall, BreakNext, BreakRound, RoundMachine, Vote};
 
 use super::ClientRuntime;
-use super::sender::{PendingRound, RoundMachine, silent_nodes};
+use super::sender::PendingRound;
 
 /// Breaks `claims` as `what` says. Returns the outcome and the votes of the last round; `None` if
 /// the client was closed meanwhile.
@@ -36,33 +35,6 @@ pub(crate) async fn break_claims(
         if next.0 != BreakNext::Again {
             return Some(next);
         }
-    }
-}
-
-impl RoundMachine for BreakRound {
-    type Verdict = BreakVerdict;
-
-    fn handle_reply(
-        &mut self,
-        node: usize,
-        outcome: Result<Reply, CallError>,
-        discount: Option<Discount>,
-        _: Timestamp,
-    ) {
-        Self::handle_reply(self, node, outcome, discount);
-    }
-
-    fn handle_timeout(&mut self, now: Timestamp) -> Vec<usize> {
-        Self::handle_timeout(self, now);
-        silent_nodes(self.votes())
-    }
-
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        Self::poll_timeout(self)
-    }
-
-    fn verdict(&self) -> Option<BreakVerdict> {
-        Self::verdict(self)
     }
 }
 

@@ -35,7 +35,8 @@ impl Sender {
             .and_then(|standing| cluster.discount(node, standing, facts.sent, facts.received));
         drop(cluster);
         self.report(event, duplicates);
-        self.observation.shook_hands(node, &facts, discount);
+        self.observation
+            .shook_hands(node, &facts, discount.as_ref());
     }
 
     /// Learns that a handshake of `node` failed.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
+use crate::protocol::Failure;
 use crate::time::Timestamp;
 
 use super::schedule::Schedule;
@@ -43,7 +44,25 @@ pub(crate) struct Closing {
     changed: Notify,
 }
 
+/// Why a call got no result.
+#[derive(Debug)]
+pub(crate) enum Refusal<K> {
+    Failed(Failure<K>),
+    Closed,
+    /// The tokio runtime of the client has ended.
+    RuntimeGone,
+    NoEntropy(getrandom::Error),
+}
+
 impl Closing {
+    /// The refusal of a client that is closed or whose tokio runtime has ended.
+    pub(super) fn refusal<K>(&self) -> Refusal<K> {
+        match self.is_runtime_gone() {
+            false => Refusal::Closed,
+            true => Refusal::RuntimeGone,
+        }
+    }
+
     /// Whether `close` was called, or the tokio runtime of this client has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)

@@ -1,14 +1,15 @@
-//! One round of extending a hold, from outside the machine: receives its replies, and lets a caller
-//! wait for its verdict.
+//! The rounds that extend or restore a hold: sends the requests that the machine wants, receives the
+//! replies, and lets a caller wait for the verdict.
 
 use std::sync::Arc;
 
-use crate::message::{Answer, Reply};
-use crate::node::{CallError, Deliver, Node};
-use crate::protocol::{ExtensionVerdict, RoundId, Vote};
+use crate::message::{Answer, Reply, Request};
+use crate::node::{CallError, Completion, Deliver, Node};
+use crate::protocol::{ExtensionVerdict, HoldAction, Line, RoundId, Transmit, Vote};
 use crate::time::Timestamp;
 
 use super::hold::HeldLock;
+use super::sender::Sender;
 
 /// A round whose verdict a caller may wait for. Dropping it ends the wait, not the round.
 pub(crate) struct Extending {
@@ -51,12 +52,12 @@ impl Drop for Extending {
 }
 
 /// Receives the replies to a round.
-pub(super) struct RoundReplies {
-    pub(super) hold: Arc<HeldLock>,
-    pub(super) round: RoundId,
-    pub(super) t0: Timestamp,
+struct RoundReplies {
+    hold: Arc<HeldLock>,
+    round: RoundId,
+    t0: Timestamp,
     /// The nodes that were asked, if not the client's own.
-    pub(super) second: Option<Arc<[Arc<dyn Node>]>>,
+    second: Option<Arc<[Arc<dyn Node>]>>,
 }
 
 impl Deliver<Reply> for RoundReplies {
@@ -67,7 +68,7 @@ impl Deliver<Reply> for RoundReplies {
         let second = self.second.as_deref();
         let discount = sender.observe_reply_to(second, node, &outcome, self.t0, now, deadline);
         let observation = &sender.observation;
-        observation.voted(node, &outcome, discount, self.t0, now);
+        observation.voted(node, &outcome, discount.as_ref(), self.t0, now);
         self.hold.feed(|machine, clock| {
             machine.handle_reply(self.round, node, outcome, discount, clock);
         });
@@ -75,7 +76,7 @@ impl Deliver<Reply> for RoundReplies {
 }
 
 /// Receives the reply to a restore.
-pub(super) struct RestoreReply(pub(super) Arc<HeldLock>);
+struct RestoreReply(Arc<HeldLock>);
 
 impl Deliver<Reply> for RestoreReply {
     fn deliver(&self, tag: u64, outcome: Result<Reply, CallError>) {
@@ -86,6 +87,77 @@ impl Deliver<Reply> for RestoreReply {
             && reply.answer == Answer::Restored
         {
             tracing::debug!(target: "ringfence", token = %self.0.id().token, node, "lock restored");
+        }
+    }
+}
+
+/// A request that all nodes of a round share, and the receiver of their replies.
+pub(super) struct SharedRequest {
+    of: Transmit,
+    request: Arc<Request>,
+    to: Arc<dyn Deliver<Reply>>,
+    /// The nodes to ask, if not the client's own.
+    second: Option<Arc<[Arc<dyn Node>]>>,
+}
+
+impl HeldLock {
+    /// Sends one request. All nodes of a round share the request that is built for the first one.
+    pub(super) fn send(self: &Arc<Self>, transmit: Transmit, shared: &mut Option<SharedRequest>) {
+        let node = transmit.node;
+        let same = |known: &&SharedRequest| {
+            known.of
+                == Transmit {
+                    node: known.of.node,
+                    ..transmit
+                }
+        };
+        if shared.as_ref().filter(same).is_none() {
+            *shared = Some(self.prepare(transmit));
+        }
+        if transmit.action == HoldAction::Restore {
+            tracing::debug!(
+                target: "ringfence",
+                node = self.runtime.sender.nodes[node].name(),
+                token = %self.id.token,
+                "restoring the lock on a node that lost it"
+            );
+        }
+        if let Some(SharedRequest {
+            request,
+            to,
+            second,
+            ..
+        }) = shared
+        {
+            let nodes = second.as_deref().unwrap_or(&self.runtime.sender.nodes);
+            let done = Completion::new(Arc::clone(to), node as u64);
+            Sender::ask_of(&*nodes[node], request, transmit.expires, done);
+        }
+    }
+
+    fn prepare(self: &Arc<Self>, transmit: Transmit) -> SharedRequest {
+        let (round, t0, hold) = (transmit.round, transmit.t0, Arc::clone(self));
+        let second = match transmit.line {
+            Line::First => None,
+            // Without such nodes the client's own are the better ones.
+            Line::Second => self.runtime.sender.second.used(transmit.t0),
+        };
+        SharedRequest {
+            of: transmit,
+            request: Arc::new(transmit.request(&self.id, &self.policy().label)),
+            to: match transmit.action {
+                HoldAction::Restore => Arc::new(RestoreReply(hold)),
+                HoldAction::Extend | HoldAction::Downgrade => {
+                    let second = second.clone();
+                    Arc::new(RoundReplies {
+                        hold,
+                        round,
+                        t0,
+                        second,
+                    })
+                }
+            },
+            second,
         }
     }
 }

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use crate::message::{Claim, Reply, Ticket};
 use crate::node::{CallError, Deliver};
 use crate::protocol::{
-    Discount, LatchCall, LatchFailure, LatchNext, LatchRound, LatchTerms, Queue,
+    LatchCall, LatchFailureKind, LatchNext, LatchRound, LatchTerms, Queue, RoundMachine,
 };
 
-use crate::time::Timestamp;
-
 use super::ClientRuntime;
-use super::sender::{PendingRound, RoundMachine};
+use super::closing::Refusal;
+use super::sender::PendingRound;
 use super::waiter::Waiter;
 
 /// Which latch a caller uses, and on which terms.
@@ -25,32 +24,13 @@ pub(crate) struct LatchRequest {
     pub(crate) label: Arc<str>,
 }
 
-/// Why a call on a latch failed.
-#[derive(Debug)]
-pub(crate) enum LatchRefusal {
-    Failed(LatchFailure),
-    Closed,
-    /// The tokio runtime of the client has ended.
-    RuntimeGone,
-}
-
-impl LatchRefusal {
-    /// The refusal of a client that is closed or whose tokio runtime has ended.
-    fn closed(runtime: &ClientRuntime) -> Self {
-        match runtime.closing.is_runtime_gone() {
-            false => Self::Closed,
-            true => Self::RuntimeGone,
-        }
-    }
-}
-
 /// `party` arrives. Returns how many parties have arrived. Dropping the future undoes nothing: the
 /// arrival may count, and repeating it changes nothing.
 pub(crate) async fn arrive(
     runtime: &Arc<ClientRuntime>,
     wanted: &LatchRequest,
     party: &Arc<str>,
-) -> Result<u64, LatchRefusal> {
+) -> Result<u64, Refusal<LatchFailureKind>> {
     let now = runtime.sender.clock.now();
     let call = LatchCall::arriving(wanted.terms, Arc::clone(party), now, runtime.entropy.seed());
     run(runtime, wanted, call, None).await
@@ -61,7 +41,7 @@ pub(crate) async fn arrive(
 pub(crate) async fn wait(
     runtime: &Arc<ClientRuntime>,
     wanted: &LatchRequest,
-) -> Result<u64, LatchRefusal> {
+) -> Result<u64, Refusal<LatchFailureKind>> {
     let call = LatchCall::waiting(
         wanted.terms,
         runtime.sender.clock.now(),
@@ -77,11 +57,11 @@ async fn run(
     wanted: &LatchRequest,
     mut call: LatchCall,
     waiting: Option<&LatchWaiter<'_>>,
-) -> Result<u64, LatchRefusal> {
+) -> Result<u64, Refusal<LatchFailureKind>> {
     let clock = &runtime.sender.clock;
     loop {
         if runtime.closing.is_closed() {
-            return Err(LatchRefusal::closed(runtime));
+            return Err(runtime.closing.refusal());
         }
         if let Some(waiting) = waiting {
             waiting.waiter.begin();
@@ -94,7 +74,7 @@ async fn run(
             waiting.map(|waiting| &waiting.ticket),
         );
         if round.verdict().await.is_none() {
-            return Err(LatchRefusal::closed(runtime));
+            return Err(runtime.closing.refusal());
         }
         let next = round.with(|round| {
             if let Some(waiting) = waiting {
@@ -105,7 +85,7 @@ async fn run(
         match next {
             LatchNext::Ask => {}
             LatchNext::Done { arrived } => return Ok(arrived),
-            LatchNext::GiveUp(failure) => return Err(LatchRefusal::Failed(failure)),
+            LatchNext::GiveUp(failure) => return Err(Refusal::Failed(failure)),
             LatchNext::Rest { at } => tokio::select! {
                 biased;
                 () = async {
@@ -116,7 +96,7 @@ async fn run(
                         None => runtime.schedule.sleep_until(at, clock).await,
                     }
                 } => {}
-                () = runtime.closing.begun() => return Err(LatchRefusal::closed(runtime)),
+                () = runtime.closing.begun() => return Err(runtime.closing.refusal()),
             },
         }
     }
@@ -136,33 +116,6 @@ fn send(
     let to = Arc::clone(&round) as Arc<dyn Deliver<_>>;
     runtime.sender.send_all(request, expires, &to);
     round
-}
-
-impl RoundMachine for LatchRound {
-    type Verdict = ();
-
-    fn handle_reply(
-        &mut self,
-        node: usize,
-        outcome: Result<Reply, CallError>,
-        discount: Option<Discount>,
-        now: Timestamp,
-    ) {
-        Self::handle_reply(self, node, outcome, discount, now);
-    }
-
-    fn handle_timeout(&mut self, now: Timestamp) -> Vec<usize> {
-        Self::handle_timeout(self, now);
-        self.silent()
-    }
-
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        Self::poll_timeout(self)
-    }
-
-    fn verdict(&self) -> Option<()> {
-        self.is_over().then_some(())
-    }
 }
 
 impl Deliver<Reply> for PendingRound<LatchRound> {

@@ -12,13 +12,13 @@ use crate::message::{ReleaseKind, Reply};
 use crate::name::Name;
 use crate::node::{CallError, Deliver};
 use crate::protocol::{
-    Attempt, Discount, FinalRelease, GrantId, PendingRelease, ReleaseRequests, ReleaseVerdict,
+    Attempt, FinalRelease, GrantId, PendingRelease, ReleaseRequests, ReleaseVerdict, RoundMachine,
     Target, TicketFate,
 };
 use crate::time::Timestamp;
 
 use super::schedule::{Due, ScheduleKey};
-use super::sender::{PendingRound, RoundMachine};
+use super::sender::PendingRound;
 use super::waiter::Waiter;
 use super::{ClientRuntime, lock};
 
@@ -230,34 +230,6 @@ impl Releasing {
             let closing = &self.round.runtime.closing;
             closing.count_down(&closing.releasing);
         }
-    }
-}
-
-impl RoundMachine for PendingRelease {
-    type Verdict = ReleaseVerdict;
-
-    fn handle_reply(
-        &mut self,
-        node: usize,
-        outcome: Result<Reply, CallError>,
-        discount: Option<Discount>,
-        now: Timestamp,
-    ) {
-        Self::handle_reply(self, node, &outcome, discount, now);
-    }
-
-    /// Marks no node as not answering: no caller waits for it, and the release is resent.
-    fn handle_timeout(&mut self, now: Timestamp) -> Vec<usize> {
-        Self::handle_timeout(self, now);
-        Vec::new()
-    }
-
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        Self::poll_timeout(self)
-    }
-
-    fn verdict(&self) -> Option<ReleaseVerdict> {
-        Self::verdict(self)
     }
 }
 

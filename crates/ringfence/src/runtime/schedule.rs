@@ -2,8 +2,6 @@
 //! costs two short insertions and no message to a task. The keeper executes the entries. If it is
 //! late, the second line executes those of holds (`second.rs`).
 
-mod late;
-
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +19,7 @@ use crate::time::Timestamp;
 use super::hold::{HeldLock, HolderTask};
 use super::lock;
 use super::releasing::Releasing;
-use super::second::{self, SecondLine};
+use super::second::SecondLine;
 use super::surplus_slots::SurplusSlots;
 
 /// See the module.
@@ -159,7 +157,7 @@ impl Schedule {
         entries.holds.insert(key, hold);
         let early = entries.is_early(at);
         let look = self.second.get().and_then(|line| {
-            let may_be_late = second::may_be_late(ttl);
+            let may_be_late = may_be_late(ttl);
             let known = entries.may_be_late.get_or_insert(may_be_late);
             *known = may_be_late.min(*known);
             let look_at = self.look_after(at, *known);
@@ -309,6 +307,99 @@ impl Schedule {
             second.look_by(Timestamp::ZERO);
         }
     }
+}
+
+/// What the second line reads (`second.rs`): whether the keeper is late, and what is due then.
+impl Schedule {
+    /// From now on `second` watches this client.
+    pub(super) fn watched_by(&self, second: &'static SecondLine) {
+        let _ = self.second.set(second);
+    }
+
+    /// The client was dropped.
+    pub(super) fn leave_second(&self) {
+        if let Some(second) = self.second.get() {
+            second.forget_dropped();
+        }
+    }
+
+    /// A renewal failed because nodes did not answer: asks the second line for its connections.
+    pub(super) fn want_second(&self) {
+        if let Some(second) = self.second.get() {
+            self.second_wanted.store(true, Ordering::Relaxed);
+            second.look_by(Timestamp::ZERO);
+        }
+    }
+
+    /// Whether [`want_second`](Self::want_second) was called.
+    pub(super) fn is_second_wanted(&self) -> bool {
+        self.second_wanted.load(Ordering::Relaxed)
+    }
+
+    /// The second line has its connections.
+    pub(super) fn second_is_there(&self) {
+        self.second_wanted.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the second line does the work of the keeper.
+    pub(super) fn is_taken_over(&self) -> bool {
+        self.taken_over.load(Ordering::Relaxed)
+    }
+
+    /// Whether what was due at `at` is overdue at `now`, so that the second line takes over.
+    pub(super) fn is_overdue(&self, at: Timestamp, now: Timestamp) -> bool {
+        let may_be_late = lock(&self.entries).may_be_late.unwrap_or_default();
+        let overdue = self.look_after(at, may_be_late) <= now;
+        if overdue {
+            self.taken_over.store(true, Ordering::Relaxed);
+        }
+        overdue
+    }
+
+    /// When the first hold is due.
+    pub(super) fn first_hold(&self) -> Option<Timestamp> {
+        let entries = lock(&self.entries);
+        entries.holds.first_key_value().map(|(key, _)| key.at())
+    }
+
+    /// Removes and returns the next hold that is due at `now`, if the second line has taken over.
+    pub(super) fn pop_hold(&self, now: Timestamp) -> Option<Arc<HeldLock>> {
+        if !self.is_taken_over() {
+            return None;
+        }
+        let mut entries = lock(&self.entries);
+        let first = entries.holds.first_entry()?;
+        (first.key().at() <= now).then(|| first.remove())
+    }
+
+    /// When the second line looks at this client next, because of its holds or of a renewal that
+    /// waits since `waiting`.
+    pub(super) fn plan_look(&self, waiting: Option<Timestamp>) -> Option<Timestamp> {
+        let mut entries = lock(&self.entries);
+        let first = entries.holds.first_key_value().map(|(key, _)| key.at());
+        let due = match (first, waiting) {
+            (Some(first), Some(waiting)) => Some(first.min(waiting)),
+            (first, waiting) => first.or(waiting),
+        };
+        let may_be_late = entries.may_be_late.unwrap_or_default();
+        entries.look_at = due.map(|due| self.look_after(due, may_be_late));
+        entries.look_at
+    }
+
+    /// When the second line looks for what is due at `at`.
+    fn look_after(&self, at: Timestamp, may_be_late: Duration) -> Timestamp {
+        match self.is_taken_over() {
+            true => at,
+            false => at + may_be_late,
+        }
+    }
+}
+
+/// How late the keeper may be with a lock of this `ttl`. A renewal is due after a third of the TTL, so
+/// the second line begins when half of it is left.
+fn may_be_late(ttl: Duration) -> Duration {
+    const LEAST: Duration = Duration::from_millis(10);
+    (ttl / 6).max(LEAST)
 }
 
 /// See [`Schedule::sleep_until`].

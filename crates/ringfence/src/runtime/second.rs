@@ -41,13 +41,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// How many holds are executed before the connections get their turn.
 const AT_ONCE: usize = 4096;
 
-/// How late the keeper may be with a lock of this `ttl`. A renewal is due after a third of the TTL, so
-/// the second line begins when half of it is left.
-pub(super) fn may_be_late(ttl: Duration) -> Duration {
-    const LEAST: Duration = Duration::from_millis(10);
-    (ttl / 6).max(LEAST)
-}
-
 /// Has the second line of this process watch `runtime`. This is the only place that starts its
 /// thread.
 ///
@@ -168,6 +161,9 @@ impl SecondLine {
         let mut state = lock(&self.state);
         loop {
             if state.clients.is_empty() {
+                // Planned for clients that are gone. A later time of the next client would not wake
+                // this thread.
+                state.look_at = None;
                 let waited = self.parked.wait_timeout(state, IDLE);
                 let (woken, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
                 state = woken;

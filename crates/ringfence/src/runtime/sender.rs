@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::message::{Reply, Request};
 use crate::node::{Call, CallError, Completion, Deliver, Node, Trouble, TroubleKind};
 use crate::observation::Observation;
-use crate::protocol::{Attempt, AttemptVerdict, ClockReading, Cluster, Discount, Line, Vote};
+use crate::protocol::{Attempt, ClockReading, Cluster, Line, RoundMachine, Vote};
 use crate::time::Timestamp;
 
 use super::ClientRuntime;
@@ -134,7 +134,7 @@ impl Sender {
         outcome: &Result<Reply, CallError>,
         sent: Timestamp,
         now: Timestamp,
-    ) -> Option<Discount> {
+    ) -> Option<Vote> {
         self.observe_reply_to(None, node, outcome, sent, now, None)
     }
 
@@ -148,7 +148,7 @@ impl Sender {
         sent: Timestamp,
         now: Timestamp,
         deadline: Option<Timestamp>,
-    ) -> Option<Discount> {
+    ) -> Option<Vote> {
         let (line, asked) = match second {
             None => (Line::First, &self.nodes[node]),
             Some(second) => (Line::Second, &second[node]),
@@ -171,7 +171,8 @@ impl Sender {
         if event.is_some() || duplicates.is_some() {
             self.report(event, duplicates);
         }
-        self.observation.answered(node, outcome, discount, now);
+        self.observation
+            .answered(node, outcome, discount.as_ref(), now);
         discount
     }
 
@@ -194,60 +195,6 @@ pub(super) fn no_answer() -> CallError {
 /// and a refusal would turn one panic into a panic of every later call.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A machine that takes replies and comes to a verdict.
-pub(crate) trait RoundMachine: Send + 'static {
-    type Verdict: Copy + Send;
-    /// Whether its replies are votes on a lock.
-    const VOTES: bool = false;
-
-    fn handle_reply(
-        &mut self,
-        node: usize,
-        outcome: Result<Reply, CallError>,
-        discount: Option<Discount>,
-        now: Timestamp,
-    );
-    /// Handles a timeout. Returns the nodes that have not answered in time.
-    fn handle_timeout(&mut self, now: Timestamp) -> Vec<usize>;
-    fn poll_timeout(&self) -> Option<Timestamp>;
-    fn verdict(&self) -> Option<Self::Verdict>;
-}
-
-impl RoundMachine for Attempt {
-    type Verdict = AttemptVerdict;
-    const VOTES: bool = true;
-
-    fn handle_reply(
-        &mut self,
-        node: usize,
-        outcome: Result<Reply, CallError>,
-        discount: Option<Discount>,
-        now: Timestamp,
-    ) {
-        Self::handle_reply(self, node, outcome, discount, now);
-    }
-
-    fn handle_timeout(&mut self, now: Timestamp) -> Vec<usize> {
-        Self::handle_timeout(self, now);
-        silent_nodes(self.votes())
-    }
-
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        Self::poll_timeout(self)
-    }
-
-    fn verdict(&self) -> Option<AttemptVerdict> {
-        Self::verdict(self)
-    }
-}
-
-/// The nodes that have not answered in time.
-pub(super) fn silent_nodes<'a>(votes: impl Iterator<Item = &'a Vote>) -> Vec<usize> {
-    let silent = votes.enumerate();
-    let silent = silent.filter(|(_, vote)| **vote == Vote::TimedOut);
-    silent.map(|(node, _)| node).collect()
 }
 
 /// A round in progress: its machine, which gets the replies as they arrive.
@@ -305,7 +252,7 @@ impl<R: RoundMachine> PendingRound<R> {
         let discount = sender.observe_reply(node, &outcome, self.sent, now);
         if R::VOTES {
             let observation = &sender.observation;
-            observation.voted(node, &outcome, discount, self.sent, now);
+            observation.voted(node, &outcome, discount.as_ref(), self.sent, now);
         }
         let mut state = lock(&self.state);
         state.round.handle_reply(node, outcome, discount, now);
@@ -319,7 +266,8 @@ impl<R: RoundMachine> PendingRound<R> {
         let sender = &self.runtime.sender;
         let mut state = lock(&self.state);
         let now = sender.clock.now();
-        let silent = state.round.handle_timeout(now);
+        state.round.handle_timeout(now);
+        let silent = state.round.silent();
         wake_if_decided(state);
         for node in silent {
             sender.cluster().silent(node);

@@ -147,7 +147,7 @@ mod tests {
     use crate::node::memory::MemoryNode;
     use crate::node::{Completion, Facts, Node, NodeClock};
     use crate::protocol::Queue;
-    use crate::runtime::refreshing::Refreshing;
+    use crate::runtime::waiting::Refreshing;
 
     const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 

@@ -1,7 +1,7 @@
 //! The cases: whole small services, each with its failure and what repairs it. The programs check
 //! every line before they print it; these tests compare what was shown with the documents.
 
-use crate::{document, example, output_of};
+use crate::examples::{document, example, output_of};
 
 /// The output of a program in `docs/when-not.md`: the block after its comment.
 fn in_the_document(program: &str) -> String {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::root;
+use crate::examples::root;
 
 /// The folders whose documents are checked.
 const FOLDERS: [&str; 5] = ["", "docs", "bench", "peers", "fuzz"];

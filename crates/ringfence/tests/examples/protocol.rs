@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::{document, root};
+use crate::examples::{document, root};
 
 #[test]
 fn every_rule_says_why_and_names_tests_that_exist() {

@@ -1,7 +1,7 @@
 //! The steps of `docs/guide.md`: each lock fails as the guide shows, on real servers, and the output
 //! is word for word what the guide prints.
 
-use crate::{document, example, output_of};
+use crate::examples::{document, example, output_of};
 
 /// The output of a step in the guide: the block after its comment.
 fn in_the_guide(step: &str) -> String {

@@ -9,7 +9,7 @@ use ringfence::node::NodeClock;
 use ringfence::node::memory::MemoryNode;
 use ringfence::{AcquireError, Builder, ConfigError, HoldError, Locks, Lost, blocking};
 
-use crate::document;
+use crate::examples::document;
 
 #[test]
 fn the_samples_of_the_page_are_the_tests_of_this_file() {
@@ -84,7 +84,7 @@ async fn three_nodes(clock: &SteppedClock) -> (Vec<MemoryNode>, Locks) {
             .fold(Locks::builder(), Builder::node)
             .clock(stepped())
     };
-    builder().init(false).await.unwrap();
+    builder().init().await.unwrap();
     let locks = builder().connect().await.unwrap();
     (nodes, locks)
 }

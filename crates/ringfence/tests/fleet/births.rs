@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use ringfence::{AcquireError, InitError, ReleaseError};
+use ringfence::{AcquireError, ReleaseError};
+
+use ringfence::admin::InitError;
 use ringfence_testkit::{Flavor, Fleet, Server, wait_until_async};
 
-use crate::stage::*;
+use crate::fleet::stage::*;
 
 /// Long enough to reach the nodes, far too short for a quarantine.
 const SHORT: Duration = Duration::from_secs(3);
@@ -14,10 +16,7 @@ const SHORT: Duration = Duration::from_secs(3);
 async fn a_new_cluster_fails_at_once_with_an_error_that_names_init_the_nodes_and_the_time() {
     let fleet = Fleet::start(3);
     let locks = connect(&fleet.urls()).await;
-    wait_until_async("all nodes to answer", PATIENCE, async || {
-        locks.nodes().await.iter().all(|node| node.facts.is_ok())
-    })
-    .await;
+    until_all_answer(&locks).await;
     let (took, outcome) = timed(locks.mutex("n").wait(SHORT).lock()).await;
     assert!(took < Duration::from_secs(2), "{took:?}");
     let error = outcome.unwrap_err();
@@ -47,7 +46,7 @@ async fn init_makes_a_new_cluster_usable_and_is_refused_the_second_time() {
         let waits = early.mutex("waits");
         let waiting = tokio::spawn(async move { waits.lock().await });
 
-        let done = builder(&fleet.urls()).init(false).await.unwrap();
+        let done = builder(&fleet.urls()).init().await.unwrap();
         assert_eq!(done.group.nodes, 3);
         let late = connect(&fleet.urls()).await;
         let first = round(&late, "n").await;
@@ -60,7 +59,7 @@ async fn init_makes_a_new_cluster_usable_and_is_refused_the_second_time() {
                 .unwrap(),
         );
 
-        let error = builder(&fleet.urls()).init(false).await.unwrap_err();
+        let error = builder(&fleet.urls()).init().await.unwrap_err();
         assert!(matches!(error, InitError::Refused { .. }), "{error}");
         says(&error, ["not new", "votes already"]);
         assert!(round(&late, "n").await > first);
@@ -71,7 +70,7 @@ async fn init_makes_a_new_cluster_usable_and_is_refused_the_second_time() {
 async fn init_without_every_node_fails_and_writes_nothing() {
     let fleet = Fleet::start(3);
     fleet[1].kill();
-    let error = builder(&fleet.urls()).init(false).await.unwrap_err();
+    let error = builder(&fleet.urls()).init().await.unwrap_err();
     assert!(matches!(error, InitError::Unreachable { .. }), "{error}");
     let votes = error.votes().expect("the nodes were asked");
     assert_eq!(votes[0].said(), "answers", "{votes}");
@@ -80,7 +79,7 @@ async fn init_without_every_node_fails_and_writes_nothing() {
         assert_eq!(server.command(&["DBSIZE"]), "0");
     }
     fleet[1].restart();
-    builder(&fleet.urls()).init(false).await.unwrap();
+    builder(&fleet.urls()).init().await.unwrap();
     round(&connect(&fleet.urls()).await, "n").await;
 }
 
@@ -95,7 +94,7 @@ async fn init_refuses_nodes_with_locks_unless_it_is_forced() {
         fleet.iter().all(|server| has_key(server, "n"))
     })
     .await;
-    let error = builder(&fleet.urls()).init(false).await.unwrap_err();
+    let error = builder(&fleet.urls()).init().await.unwrap_err();
     assert!(matches!(error, InitError::Refused { .. }), "{error}");
     says(
         &error,
@@ -106,7 +105,7 @@ async fn init_refuses_nodes_with_locks_unless_it_is_forced() {
     let error = error.unwrap_err();
     assert!(matches!(error, AcquireError::Quarantined { .. }), "{error}");
 
-    let done = builder(&fleet.urls()).init(true).await.unwrap();
+    let done = builder(&fleet.urls()).init_by_force().await.unwrap();
     assert_eq!(done.overridden.len(), 3);
     says(
         &done.overridden[0].said(),
@@ -140,7 +139,7 @@ async fn swapped_databases_are_a_birth_and_no_lock_has_two_holders() {
             urls.collect::<Vec<_>>().join(",")
         };
         for database in [0, 1] {
-            builder(&urls(database)).init(false).await.unwrap();
+            builder(&urls(database)).init().await.unwrap();
         }
         let locks = [connect(&urls(0)).await, connect(&urls(1)).await];
         for locks in &locks {
@@ -178,10 +177,10 @@ async fn nodes_with_a_record_of_another_version_are_refused_until_init_is_forced
     let error = builder(&fleet.urls()).connect().await.unwrap_err();
     let words = ["of version 1", "only knows version 5", "delete the key"];
     says(&error, words);
-    let error = builder(&fleet.urls()).init(false).await.unwrap_err();
+    let error = builder(&fleet.urls()).init().await.unwrap_err();
     says(&error, words);
     assert_eq!(fleet[0].command(&["GET", "ringfence:born"]), old);
-    let done = builder(&fleet.urls()).init(true).await.unwrap();
+    let done = builder(&fleet.urls()).init_by_force().await.unwrap();
     assert_eq!(done.overridden.len(), 3);
     round(&connect(&fleet.urls()).await, "n").await;
 }

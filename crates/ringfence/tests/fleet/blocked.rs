@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use ringfence::clock::Clock;
 use ringfence::node::redis::RedisNode;
-use ringfence::{Event, Guard, Listener, Locks, Lost};
+use ringfence::observe::{Event, Listener};
+use ringfence::{Guard, Locks, Lost};
 use ringfence_testkit::{Flavor, Fleet, Server, wait_until, wait_until_async};
 use tokio::task::JoinSet;
 
-use crate::blocking_code::*;
-use crate::stage::{PATIENCE, SOON, has_key};
+use crate::fleet::blocking_code::*;
+use crate::fleet::stage::{PATIENCE, SOON, has_key};
 
 #[test]
 fn blocking_code_keeps_its_lock_on_one_server() {
@@ -99,11 +100,13 @@ fn thousands_of_locks_are_kept() {
         let locks = Locks::connect(&url).await.unwrap();
         let mut taking = JoinSet::new();
         for number in 0..LOCKS {
-            let lock = locks.mutex(format!("many-{number}")).ttl(SHORT_TTL * 5);
+            let lock = locks
+                .mutex(format!("many-{number}"))
+                .ttl(Duration::from_secs(5));
             taking.spawn(async move { lock.lock().await.unwrap() });
         }
         let guards: Vec<Guard> = taking.join_all().await;
-        thread::sleep(SHORT_TTL * 12);
+        thread::sleep(Duration::from_secs(12));
         guards.iter().filter(|guard| guard.check().is_err()).count()
     });
     assert_eq!(lost, 0, "of {LOCKS}");
@@ -195,17 +198,36 @@ fn the_second_connections_are_closed_when_they_are_no_longer_needed() {
     let url = server.url();
     one_thread().block_on(async move {
         let locks = Locks::connect(&url).await.unwrap();
-        let guard = locks.mutex("x").ttl(SHORT_TTL).lock().await.unwrap();
+        // The questions to the server are blocking code, too, and may be slow.
+        let ttl = Duration::from_secs(5);
+        let guard = locks.mutex("x").ttl(ttl).lock().await.unwrap();
         assert_eq!(connections(&server), 1);
-        thread::sleep(SHORT_TTL * 2);
-        assert_eq!(connections(&server), 2);
+        // Without `await`: the code blocks until the second line renews.
         let patience = Duration::from_secs(60);
+        wait_until("the second connection", patience, || {
+            connections(&server) == 2
+        });
         let closed = wait_until_async("the second to close", patience, async || {
             connections(&server) == 1
         });
         closed.await;
         assert_eq!(guard.check(), Ok(()));
     });
+}
+
+/// The thread had planned to look at the first client's lock, earlier than at the second one's.
+#[test]
+fn a_client_that_comes_after_another_keeps_its_lock() {
+    let hold = |node, ttl, blocked| {
+        On::CurrentThread.run(async move {
+            let locks = Locks::connect(node).await.unwrap();
+            let guard = locks.mutex("x").ttl(ttl).lock().await.unwrap();
+            thread::sleep(blocked);
+            assert_eq!(guard.check(), Ok(()));
+        });
+    };
+    hold("memory:first", SHORT_TTL / 2, Duration::ZERO);
+    hold("memory:second", SHORT_TTL, SHORT_TTL * 2);
 }
 
 /// How many threads of the second line this process has.

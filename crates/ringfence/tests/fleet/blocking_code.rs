@@ -9,8 +9,8 @@ use ringfence::{AcquireError, Locks};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 
-/// The TTL of the locks.
-pub(crate) const SHORT_TTL: Duration = Duration::from_secs(1);
+/// The TTL of the locks. A busy machine may stop a process for a second.
+pub(crate) const SHORT_TTL: Duration = Duration::from_secs(2);
 
 /// How long the code blocks: several TTLs, or a minute in a long run.
 pub(crate) fn blocked_for() -> Duration {

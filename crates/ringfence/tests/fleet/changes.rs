@@ -1,12 +1,15 @@
 //! What a client learns of names that others write, on real servers.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use ringfence::{ChangedNames, Locks};
+use ringfence::Locks;
+
+use ringfence::admin::ChangedNames;
 use ringfence_testkit::{Flavor, Fleet, Server, wait_until_async};
 
 use super::rights;
-use crate::stage::*;
+use crate::fleet::stage::*;
 
 /// How many connections are told of the changes of `server`.
 fn watchers(server: &Server) -> u32 {
@@ -104,11 +107,51 @@ async fn a_server_with_too_many_changes_is_left_alone() {
     assert!(!changed.covers_all());
 }
 
+/// The ACL line of the guide for a user who may only look, with the right of a dashboard.
+fn with_tracking(users: &str) -> String {
+    let line = rights::line_of("watcher");
+    users.replace(line, &format!("{line} +client|tracking"))
+}
+
+/// No ACL rule forbids `REDIRECT`: a user with the right sends reports of all writes to a client that
+/// did not ask for them. A burst ends its connection; the lock is kept over the next one.
+#[tokio::test]
+async fn reports_that_another_user_sends_to_a_client_cost_it_no_lock() {
+    for flavor in Flavor::ALL {
+        let users = with_tracking(&rights::users());
+        let server = Server::builder(flavor).acl_file(&users).start();
+        let orders = connect(&server.url_as("orders", "PASSWORD")).await;
+        let lock = orders.mutex("orders:x").ttl(Duration::from_secs(10));
+        let guard = lock.lock().await.unwrap();
+        let clients = server.command(&["CLIENT", "LIST"]);
+        let holder = clients.lines().find(|line| line.contains("user=orders"));
+        let holder = holder.and_then(|line| line.strip_prefix("id=")?.split(' ').next());
+        let holder = holder.expect("the connection of the holder");
+        let watcher = redis::Client::open(server.url_as("watcher", "PASSWORD")).unwrap();
+        let mut watcher = watcher.get_connection().unwrap();
+        let mut tracking = redis::cmd("CLIENT");
+        tracking.arg(&["TRACKING", "ON", "REDIRECT", holder, "BCAST"]);
+        tracking.exec(&mut watcher).unwrap();
+        let fill = "for i = 1, 30000 do redis.call('SET', 'other:' .. i, '') end";
+        server.command(&["EVAL", fill, "0"]);
+        let renewed = || {
+            server
+                .command(&["PTTL", "orders:x"])
+                .parse::<i64>()
+                .unwrap()
+                > 9_500
+        };
+        wait_until_async("a renewal", PATIENCE, async || !renewed()).await;
+        wait_until_async("a renewal", PATIENCE, async || renewed()).await;
+        guard.check().unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_user_who_may_only_look_is_told_of_changes() {
-    let server = Server::builder(Flavor::Redis)
-        .acl_file(&rights::users())
-        .start();
+    let users = with_tracking(&rights::users());
+    let server = Server::builder(Flavor::Redis).acl_file(&users).start();
     let orders = connect(&server.url_as("orders", "PASSWORD")).await;
     let looking = builder(&server.url_as("watcher", "PASSWORD"));
     let looking = looking.look_only().connect().await.unwrap();
@@ -120,15 +163,16 @@ async fn a_user_who_may_only_look_is_told_of_changes() {
 /// Every refused command would be an entry in the server's ACL LOG.
 #[tokio::test]
 async fn a_user_without_the_right_is_not_told_of_changes_and_tries_nothing() {
-    let users = rights::users().replace(" +client|tracking", "");
-    let server = Server::builder(Flavor::Redis).acl_file(&users).start();
+    let server = Server::builder(Flavor::Redis)
+        .acl_file(&rights::users())
+        .start();
     let _orders = connect(&server.url_as("orders", "PASSWORD")).await;
     let looking = builder(&server.url_as("watcher", "PASSWORD"));
     let looking = looking.look_only().connect().await.unwrap();
     // The question for the right is a script that runs nothing.
     let questions = || {
         let stats = server.command(&["INFO", "commandstats"]);
-        let calls = stats.split_once("cmdstat_eval_ro:calls=");
+        let calls = stats.split_once("cmdstat_evalsha_ro:calls=");
         let calls = calls.and_then(|(_, rest)| rest.split_once(','));
         calls.map_or(0, |(calls, _)| calls.parse::<u32>().unwrap())
     };

@@ -2,7 +2,7 @@
 
 use ringfence_testkit::{Flavor, Fleet, Server, WallClock};
 
-use crate::stage::*;
+use crate::fleet::stage::*;
 
 const HOUR_US: i64 = 3_600_000_000;
 const SECOND_US: i64 = 1_000_000;
@@ -22,8 +22,9 @@ fn skewed(flavor: Flavor, ahead_us: &[i64]) -> (Fleet, Vec<WallClock>) {
 async fn fences_rise(fleet: &Fleet) {
     let mut last = 0;
     for _ in 0..3 {
-        // Each client starts without any knowledge of the clocks.
+        // Each client starts without any knowledge of the clocks. Two nodes alone may disagree.
         let locks = client_of(fleet).await;
+        until_all_answer(&locks).await;
         for _ in 0..5 {
             let fence = round(&locks, "n").await;
             assert!(fence > last, "{fence} after {last}");

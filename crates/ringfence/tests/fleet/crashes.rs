@@ -5,7 +5,7 @@ use std::time::Duration;
 use ringfence::{AcquireError, ConnectError};
 use ringfence_testkit::{Flavor, Fleet, Server, wait_until_async};
 
-use crate::stage::*;
+use crate::fleet::stage::*;
 
 #[tokio::test]
 async fn with_two_of_five_killed_locks_are_granted_and_fences_rise() {
@@ -97,7 +97,7 @@ async fn restarted_servers_are_used_again() {
 #[tokio::test]
 async fn servers_restarted_without_data_are_quarantined_until_init_is_forced() {
     let fleet = Fleet::start(3);
-    builder(&fleet.urls()).init(false).await.unwrap();
+    builder(&fleet.urls()).init().await.unwrap();
     let locks = connect(&fleet.urls()).await;
     let before = round(&locks, "n").await;
     fleet[0].restart();
@@ -113,7 +113,7 @@ async fn servers_restarted_without_data_are_quarantined_until_init_is_forced() {
     .await;
     let error = locks.mutex("n").try_lock().await.unwrap_err();
     says(&error, ["new or restarted"]);
-    builder(&fleet.urls()).init(true).await.unwrap();
+    builder(&fleet.urls()).init_by_force().await.unwrap();
     assert!(round(&locks, "n").await > before);
     until_granted_by(&locks, "n", &[true; 3]).await;
 }

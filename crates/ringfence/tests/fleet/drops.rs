@@ -6,7 +6,7 @@ use std::time::Duration;
 use ringfence_testkit::{Flavor, Fleet, Server, wait_until};
 use tokio::runtime::Runtime;
 
-use crate::stage::*;
+use crate::fleet::stage::*;
 
 /// xorshift64: the same points in every run.
 struct Points(u64);

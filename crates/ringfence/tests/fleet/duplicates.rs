@@ -1,9 +1,11 @@
 //! One server at two addresses has one vote, from the start or since an address was re-pointed.
 
-use ringfence::{AcquireError, ConnectError, LockState};
+use ringfence::{AcquireError, ConnectError};
+
+use ringfence::admin::LockState;
 use ringfence_testkit::{Fault, Flavor, Fleet, Proxy, Server, wait_until_async};
 
-use crate::stage::*;
+use crate::fleet::stage::*;
 
 #[tokio::test]
 async fn duplicate_nodes_without_a_majority_are_refused_and_both_addresses_are_named() {
@@ -14,7 +16,7 @@ async fn duplicate_nodes_without_a_majority_are_refused_and_both_addresses_are_n
     let misconfigured = matches!(error, ConnectError::Misconfigured { .. });
     assert!(misconfigured, "{error}");
     says(&error, [&address(&server), &alias, "the same server"]);
-    let error = builder(&urls).init(false).await.unwrap_err();
+    let error = builder(&urls).init().await.unwrap_err();
     says(&error, [&address(&server), &alias, "the same server"]);
 }
 
@@ -56,7 +58,7 @@ async fn an_address_re_pointed_to_the_server_of_another_node_has_no_vote() {
     let fleet = Fleet::start(3);
     let moving = Proxy::in_front_of(&fleet[1]);
     let urls = [fleet[0].url(), moving.url(), fleet[2].url()].join(",");
-    builder(&urls).init(false).await.unwrap();
+    builder(&urls).init().await.unwrap();
     let locks = connect(&urls).await;
     until_granted_by(&locks, "n", &[true, true, true]).await;
     let held = locks.mutex("held").renew(false).lock().await.unwrap();

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use ringfence::{ConnectError, InitError};
+use ringfence::ConnectError;
+
+use ringfence::admin::InitError;
 use ringfence_testkit::{Fleet, Server, wait_until_async};
 
-use crate::stage::*;
+use crate::fleet::stage::*;
 
 #[tokio::test]
 async fn another_number_of_nodes_is_an_error_that_names_both_numbers() {
     let fleet = Fleet::start(5);
-    builder(&fleet.urls()).init(false).await.unwrap();
+    builder(&fleet.urls()).init().await.unwrap();
     let three: Vec<String> = fleet.iter().take(3).map(Server::url).collect();
     let error = builder(&three.join(",")).connect().await.unwrap_err();
     assert!(
@@ -24,7 +26,7 @@ async fn another_number_of_nodes_is_an_error_that_names_both_numbers() {
 #[tokio::test]
 async fn another_quarantine_is_an_error_that_names_both_values() {
     let fleet = Fleet::start(3);
-    builder(&fleet.urls()).init(false).await.unwrap();
+    builder(&fleet.urls()).init().await.unwrap();
     let other = builder(&fleet.urls()).quarantine(Duration::from_secs(77));
     let error = other.connect().await.unwrap_err();
     assert!(
@@ -38,7 +40,7 @@ async fn another_quarantine_is_an_error_that_names_both_values() {
 async fn values_that_are_not_set_are_adopted_from_the_group() {
     let fleet = Fleet::start(3);
     let long = builder(&fleet.urls()).quarantine(Duration::from_secs(77));
-    let group = long.init(false).await.unwrap().group;
+    let group = long.init().await.unwrap().group;
     assert_eq!(group.quarantine, Duration::from_secs(77));
     let locks = connect(&fleet.urls()).await;
     // The longest TTL follows from the quarantine.
@@ -79,7 +81,7 @@ async fn an_unused_group_of_one_grows_to_three_and_then_to_five() {
         let guard = lock.lock().await.unwrap();
         assert!(guard.fence() > last);
         last = guard.fence();
-        let error = builder(&first(after)).init(false).await.unwrap_err();
+        let error = builder(&first(after)).init().await.unwrap_err();
         says(&error, ["not new"]);
         let error = builder(&first(after)).regroup().await.unwrap_err();
         assert!(matches!(error, InitError::InUse { .. }), "{error}");

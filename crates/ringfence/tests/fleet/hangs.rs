@@ -5,7 +5,7 @@ use std::time::Duration;
 use ringfence::AcquireError;
 use ringfence_testkit::Fleet;
 
-use crate::stage::*;
+use crate::fleet::stage::*;
 
 /// Less than the second after which a connection is closed, so that a wait would last this long.
 const NODE_TIMEOUT: Duration = Duration::from_millis(800);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ringfence::Locks;
 use ringfence_testkit::{Attack, Fleet, HostileServer, Push, wait_until_async};
 
-use crate::stage::*;
+use crate::fleet::stage::*;
 
 /// The TTL of the locks here. A renewal is due every two seconds, and no call may stall for longer
 /// than the TTL.

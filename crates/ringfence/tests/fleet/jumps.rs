@@ -1,10 +1,10 @@
 //! Servers whose wall clocks are set while a lock is held on them.
 
 use ringfence::{Locks, Lost};
-use ringfence_core::protocol::{Discount, Vote};
+use ringfence_core::protocol::Vote;
 use ringfence_testkit::{Flavor, Fleet, Server, WallClock, wait_until_async};
 
-use crate::stage::*;
+use crate::fleet::stage::*;
 
 const HOUR_US: i64 = 3_600_000_000;
 
@@ -15,7 +15,7 @@ async fn clocked(flavor: Flavor, nodes: usize) -> (Fleet, Vec<WallClock>) {
         Server::builder(flavor).wall_clock(&clocks[node])
     });
     if nodes > 1 {
-        builder(&fleet.urls()).init(false).await.unwrap();
+        builder(&fleet.urls()).init().await.unwrap();
     }
     (fleet, clocks)
 }
@@ -61,9 +61,9 @@ async fn the_next_extend_detects_a_clock_step_past_the_ttl_and_the_node_loses_it
         .await;
         assert_eq!(jumps(&locks).await, [0, 0, 1, 0, 0]);
         let status = locks.nodes().await;
-        let discount = status[2].discount;
+        let discount = &status[2].discount;
         assert!(
-            matches!(discount, Some(Discount::ClockJumped { by_us, .. }) if by_us > 25_000_000),
+            matches!(discount, Some(Vote::ClockJumped { by_us, .. }) if *by_us > 25_000_000),
             "{discount:?}"
         );
         // The key is restored there, which has no disadvantage.

@@ -6,13 +6,13 @@ use ringfence::{LatchError, Locks};
 use ringfence_testkit::{Flavor, Fleet, Server, wait_until_async};
 use tokio::task::JoinSet;
 
-use crate::stage::*;
+use crate::fleet::stage::*;
 
 const PARTIES: u32 = 12;
 
 async fn look(locks: &Locks, count: u32) -> Result<(), LatchError> {
-    let latch = locks.latch("x", count).wait_for(Duration::ZERO);
-    latch.wait().await
+    let latch = locks.latch("x", count).wait(Duration::ZERO);
+    latch.opened().await
 }
 
 async fn arrive(locks: &Locks, party: usize) {
@@ -31,15 +31,15 @@ async fn arrived(locks: &Locks) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_latch_opens_for_every_client_while_two_of_five_nodes_restart_without_data() {
     let fleet = Fleet::start_with(5, |node| Server::builder(Flavor::ALL[node % 2]));
-    builder(&fleet.urls()).init(false).await.unwrap();
+    builder(&fleet.urls()).init().await.unwrap();
     let mut clients = Vec::new();
     for _ in 0..4 {
         clients.push(connect(&fleet.urls()).await);
     }
     let mut waiting = JoinSet::new();
     for locks in &clients {
-        let latch = locks.latch("x", PARTIES).wait_for(3 * PATIENCE);
-        waiting.spawn(async move { latch.wait().await });
+        let latch = locks.latch("x", PARTIES).wait(3 * PATIENCE);
+        waiting.spawn(async move { latch.opened().await });
     }
     for party in 0..PARTIES as usize - 1 {
         match party {
@@ -73,7 +73,7 @@ async fn a_latch_opens_for_every_client_while_two_of_five_nodes_restart_without_
 #[tokio::test]
 async fn a_latch_that_is_open_for_one_majority_is_open_for_every_other() {
     let fleet = Fleet::start(5);
-    builder(&fleet.urls()).init(false).await.unwrap();
+    builder(&fleet.urls()).init().await.unwrap();
     let (one, other) = (connect(&fleet.urls()).await, connect(&fleet.urls()).await);
     let away = |nodes: [usize; 2]| nodes.iter().for_each(|&node| fleet[node].pause());
     let back = |nodes: [usize; 2]| nodes.iter().for_each(|&node| fleet[node].resume());
@@ -86,8 +86,8 @@ async fn a_latch_that_is_open_for_one_majority_is_open_for_every_other() {
     for hung in [[2, 3], [3, 4], [2, 4], [0, 4]] {
         away(hung);
         // Never shut; a server that hung may need a moment to answer again.
-        let latch = other.latch("x", PARTIES).wait_for(PATIENCE);
-        latch.wait().await.unwrap();
+        let latch = other.latch("x", PARTIES).wait(PATIENCE);
+        latch.opened().await.unwrap();
         back(hung);
     }
 }
@@ -100,8 +100,8 @@ async fn a_waiter_is_woken_without_polling() {
     let (took, ()) = timed(async {
         for round in 0..rounds {
             let name = format!("round {round}");
-            let latch = other.latch(&name, 1).wait_for(PATIENCE);
-            let waiting = tokio::spawn(async move { latch.wait().await });
+            let latch = other.latch(&name, 1).wait(PATIENCE);
+            let waiting = tokio::spawn(async move { latch.opened().await });
             let tickets =
                 format!("ringfence:{{{name}}}:queue-leases:ringfence:{{{name}}}:latch:{name}");
             wait_until_async("a ticket on every node", PATIENCE, async || {
@@ -127,8 +127,8 @@ async fn the_keys_of_a_latch_expire_with_its_ttl() {
     assert!(
         latch
             .clone()
-            .wait_for(Duration::from_millis(50))
-            .wait()
+            .wait(Duration::from_millis(50))
+            .opened()
             .await
             .is_err()
     );

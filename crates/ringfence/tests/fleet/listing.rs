@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use ringfence::Locks;
+use ringfence::admin::LockList;
 use ringfence::clock::Clock;
-use ringfence::{LockList, Locks};
 use ringfence_testkit::{Fleet, Server};
 use tokio::task::JoinSet;
 
@@ -114,7 +115,7 @@ async fn all_locks_are_found_among_the_keys_of_other_programs() {
             .nodes(&fleet.urls())
             .quarantine(quarantine())
     };
-    builder().init(false).await.expect("a new cluster");
+    builder().init().await.expect("a new cluster");
     let locks = builder().connect().await.expect("a client");
     take(&locks, count).await;
     let among_few = beside_others(&fleet, "few other keys", list(&locks)).await;
@@ -131,8 +132,9 @@ async fn all_locks_are_found_among_the_keys_of_other_programs() {
     );
     for list in [among_few, among_many] {
         assert_eq!(list.locks.len(), count);
-        let held =
-            |lock: &ringfence::ListedLock| lock.lock.as_ref().is_some_and(|one| one.is_held());
+        let held = |lock: &ringfence::admin::ListedLock| {
+            lock.lock.as_ref().is_some_and(|one| one.is_held())
+        };
         assert!(list.locks.iter().all(held));
         assert!(list.unreadable.is_empty());
         assert!(list.nodes.iter().all(|node| node.error.is_none()));

@@ -10,7 +10,7 @@ use ringfence::{Guard, Locks};
 use ringfence_testkit::{Fleet, wait_until_async};
 use tokio::task::JoinSet;
 
-use crate::stage::*;
+use crate::fleet::stage::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_64_tasks_one_holds_at_a_time_and_fences_rise_in_grant_order() {

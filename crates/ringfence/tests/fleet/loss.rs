@@ -5,7 +5,7 @@ use std::time::Duration;
 use ringfence::{Guard, Locks, Lost, ReleaseError};
 use ringfence_testkit::{Fleet, wait_until_async};
 
-use crate::stage::*;
+use crate::fleet::stage::*;
 
 /// A client that waits for every reply of a round. With less patience a slow reply leaves the round
 /// unconfirmed; then deleted keys are restored and nothing is lost.
@@ -75,7 +75,7 @@ async fn with_a_majority_killed_a_lock_expires_at_its_deadline() {
 #[tokio::test]
 async fn the_next_renewal_restores_the_lock_on_a_minority_that_lost_it() {
     let fleet = Fleet::start(3);
-    builder(&fleet.urls()).init(false).await.unwrap();
+    builder(&fleet.urls()).init().await.unwrap();
     let locks = connect(&fleet.urls()).await;
     let lock = locks.mutex("n").ttl(Duration::from_secs(3));
     let guard = lock.lock().await.unwrap();

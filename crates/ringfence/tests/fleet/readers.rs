@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use ringfence_testkit::Fleet;
 use tokio::task::JoinSet;
 
-use crate::stage::*;
+use crate::fleet::stage::*;
 
 /// One number counts all holders: a reader is one, a writer a thousand.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,7 +7,7 @@ use ringfence::{ExtendError, Guard, Locks};
 use ringfence_core::protocol::Vote;
 use ringfence_testkit::{Flavor, Fleet, Server, wait_until_async};
 
-use crate::stage::*;
+use crate::fleet::stage::*;
 
 /// Short enough for a test to wait; the longest TTL is five seconds less.
 const QUARANTINE: Duration = Duration::from_secs(8);
@@ -18,7 +18,7 @@ async fn with_short_quarantine(nodes: usize) -> (Fleet, Locks) {
     let short = builder(&fleet.urls())
         .window(Duration::from_millis(500))
         .quarantine(QUARANTINE);
-    short.init(false).await.unwrap();
+    short.init().await.unwrap();
     let locks = Locks::builder().nodes(&fleet.urls()).ttl(SHORT);
     (fleet, locks.connect().await.unwrap())
 }
@@ -74,7 +74,7 @@ async fn a_held_lock_is_on_all_nodes_again_after_one_restarted_without_data() {
 async fn the_next_extend_detects_a_master_that_was_demoted_while_a_lock_is_held() {
     for flavor in Flavor::ALL {
         let fleet = Fleet::start_with(3, |_| Server::builder(flavor));
-        builder(&fleet.urls()).init(false).await.unwrap();
+        builder(&fleet.urls()).init().await.unwrap();
         let locks = connect(&fleet.urls()).await;
         // A majority is enough for a grant, but not if a node of it will be demoted.
         until_granted_by(&locks, "m", &[true; 3]).await;

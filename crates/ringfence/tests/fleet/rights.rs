@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use redis::{Connection, Value};
-use ringfence::node::Purpose;
+use ringfence::admin::LockState;
+use ringfence::admin::Purpose;
 use ringfence::node::redis::acl_line;
-use ringfence::{AcquireError, LockState, Locks};
+use ringfence::{AcquireError, Locks};
 use ringfence_testkit::{Flavor, Server, wait_until_async};
 
-use crate::stage::*;
+use crate::fleet::stage::*;
 
 const GUIDE: &str = include_str!("../../../../docs/operations.md");
 
@@ -132,7 +133,7 @@ const ALLOWED_TO_THE_OPERATOR_ONLY: [&str; 6] = [
 ];
 
 /// Commands that a user with read-only rights may not use.
-const DENIED_TO_THE_WATCHER: [&str; 8] = [
+const DENIED_TO_THE_WATCHER: [&str; 12] = [
     "SET ringfence:born 1",
     "SET orders:x 1",
     "DEL orders:x",
@@ -140,6 +141,10 @@ const DENIED_TO_THE_WATCHER: [&str; 8] = [
     "EVAL return_1 0",
     "EVALSHA 0 0",
     "EVAL_RO return_redis.call('SET','orders:x','1') 0",
+    "EVAL_RO return_1 0",
+    "SCRIPT LOAD return_1",
+    "CLIENT TRACKING ON",
+    "CLIENT TRACKING ON REDIRECT 1 BCAST",
     "PUBLISH ringfence:wake:me 1",
 ];
 
@@ -207,7 +212,7 @@ async fn an_error_for_a_name_of_another_team_names_the_node_the_right_and_the_ru
         );
         // A user that takes locks may not run `init`.
         let refused = builder(&server.url_as("orders", "PASSWORD"))
-            .init(true)
+            .init_by_force()
             .await;
         says(
             &refused.unwrap_err(),
@@ -234,10 +239,7 @@ async fn a_read_only_user_changes_nothing_and_gets_an_error() {
             &what_a_look_says(&locks, "orders:x").await,
             ["has no birth record", "user `watcher` may only look"],
         );
-        assert_eq!(
-            locks.nodes().await[0].facts.as_ref().unwrap().standing,
-            None
-        );
+        assert!(!locks.nodes().await[0].facts.as_ref().unwrap().joined);
         assert_eq!(contents(&server), [""; 0]);
 
         let holders = client(&server, "orders").await;
@@ -269,6 +271,76 @@ async fn a_read_only_user_changes_nothing_and_gets_an_error() {
         says(&error, &wanted);
         assert_eq!(contents(&server), before);
         guard.release().await.unwrap();
+    }
+}
+
+/// The hash of the script with which a client asks for its rights.
+fn rights_script() -> String {
+    let text = include_str!("../../src/node/redis/scripts/rights.lua");
+    redis::Script::new(text).get_hash().to_owned()
+}
+
+/// A user who may only look chooses the arguments of the scripts that are loaded.
+#[tokio::test]
+async fn a_read_only_user_stops_no_server_with_the_arguments_of_a_loaded_script() {
+    for flavor in Flavor::ALL {
+        let server = server(flavor);
+        round(&client(&server, "orders").await, "orders:x").await;
+        let mut watcher = log_in(&server, "watcher");
+        watcher.set_read_timeout(Some(PATIENCE)).unwrap();
+        for words in ["-1 x", "0 x", "x x", "nan x", "2 TIME"] {
+            let line = format!("EVALSHA_RO {} 0 {words}", rights_script());
+            run(&mut watcher, &line).expect(&line);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_read_only_user_is_told_that_scripts_are_missing_until_a_client_that_locks_loads_them() {
+    for flavor in Flavor::ALL {
+        let server = server(flavor);
+        let holders = client(&server, "orders").await;
+        round(&holders, "orders:x").await;
+        let looking = builder(&server.url_as("watcher", "PASSWORD"));
+        let looking = looking.look_only().connect().await.unwrap();
+        let seen = looking.inspect("orders:x").await.unwrap();
+        assert_eq!(seen.state, LockState::Free);
+        server.command(&["SCRIPT", "FLUSH"]);
+        let missing = [
+            &*address(&server),
+            "has not loaded the scripts of this version of ringfence",
+            "user `watcher` may not send any",
+            "connect a client of this version that may lock first",
+        ];
+        says(&what_a_look_says(&looking, "orders:x").await, missing);
+        let late = client(&server, "watcher").await;
+        says(&what_a_look_says(&late, "orders:x").await, missing);
+        // The client that takes locks is connected already.
+        round(&holders, "orders:x").await;
+        for looking in [looking, late] {
+            wait_until_async("the watcher to see", SOON, async || {
+                looking.inspect("orders:x").await.unwrap().state == LockState::Free
+            })
+            .await;
+            looking.list().collect().await.unwrap();
+        }
+    }
+}
+
+/// A user who may send scripts looks also where no client of this version has locked.
+#[tokio::test]
+async fn a_user_who_may_send_scripts_looks_although_none_is_loaded() {
+    for flavor in Flavor::ALL {
+        let server = server(flavor);
+        round(&client(&server, "orders").await, "orders:x").await;
+        let admin = "admin on >PASSWORD ~* &* +@all";
+        let words = ["ACL", "SETUSER"].into_iter().chain(admin.split(' '));
+        server.command(&words.collect::<Vec<_>>());
+        server.command(&["SCRIPT", "FLUSH"]);
+        let looking = builder(&server.url_as("admin", "PASSWORD"));
+        let looking = looking.without_joining().connect().await.unwrap();
+        let seen = looking.inspect("orders:x").await.unwrap();
+        assert_eq!(seen.state, LockState::Free);
     }
 }
 

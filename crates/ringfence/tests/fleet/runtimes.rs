@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use ringfence::{
-    AcquireError, ConfigError, ConnectError, ExtendError, InspectError, LatchError, Locks,
-};
+use ringfence::{AcquireError, ConfigError, ConnectError, ExtendError, LatchError, Locks};
+
+use ringfence::admin::InspectError;
 use ringfence_testkit::{Flavor, Server, wait_until_async};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::stage::*;
+use crate::fleet::stage::*;
 
 fn runtime() -> Runtime {
     Builder::new_multi_thread()

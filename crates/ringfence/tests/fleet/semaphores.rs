@@ -10,7 +10,7 @@ use ringfence_testkit::{Fleet, Server, wait_until_async};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::stage::*;
+use crate::fleet::stage::*;
 
 const PERMITS: u32 = 3;
 
@@ -99,7 +99,7 @@ fn slot_keys(server: &Server) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_50_clients_three_hold_permits_while_nodes_restart_without_data() {
     let fleet = Fleet::start(5);
-    builder(&fleet.urls()).init(false).await.unwrap();
+    builder(&fleet.urls()).init().await.unwrap();
     let permits = Arc::<Permits>::default();
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();

@@ -17,7 +17,7 @@ use ringfence_testkit::{Fleet, Server};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::stage::*;
+use crate::fleet::stage::*;
 
 const CLIENTS: u64 = 20;
 const ROUNDS: usize = 15;

@@ -1,4 +1,4 @@
-//! Helpers of the tests of this program: clients, timing, and the keys of the servers.
+//! Helpers of the tests with several servers: clients, timing, and the keys of the servers.
 
 use std::time::Duration;
 
@@ -27,6 +27,15 @@ pub(crate) fn builder(urls: &str) -> Builder {
 /// A client of servers without quarantine.
 pub(crate) async fn client_of(fleet: &Fleet) -> Locks {
     connect(&fleet.urls_without_quarantine()).await
+}
+
+/// Waits until every node has answered the handshake. Until then a client knows less of the nodes than
+/// some tests assume.
+pub(crate) async fn until_all_answer(locks: &Locks) {
+    wait_until_async("all nodes to answer", PATIENCE, async || {
+        locks.nodes().await.iter().all(|node| node.facts.is_ok())
+    })
+    .await;
 }
 
 pub(crate) fn now() -> Timestamp {
@@ -128,9 +137,9 @@ pub(crate) trait Told {
 }
 
 macro_rules! told_with_votes {
-    ($($error:ident),*) => {
+    ($($error:path),*) => {
         $(
-            impl Told for ringfence::$error {
+            impl Told for $error {
                 fn told(&self) -> String {
                     let votes = self.votes().map(ToString::to_string);
                     format!("{self}\n{}", votes.unwrap_or_default())
@@ -141,13 +150,13 @@ macro_rules! told_with_votes {
 }
 
 told_with_votes!(
-    AcquireError,
-    ConnectError,
-    ExtendError,
-    HoldError,
-    InitError,
-    InspectError,
-    LatchError
+    ringfence::AcquireError,
+    ringfence::ConnectError,
+    ringfence::ExtendError,
+    ringfence::HoldError,
+    ringfence::LatchError,
+    ringfence::admin::InitError,
+    ringfence::admin::InspectError
 );
 
 impl Told for String {

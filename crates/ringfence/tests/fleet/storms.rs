@@ -10,7 +10,7 @@ use ringfence::ReleaseError;
 use ringfence_testkit::{Fleet, Server, wait_until_async};
 use tokio::task::JoinSet;
 
-use crate::stage::*;
+use crate::fleet::stage::*;
 
 const TASKS: usize = 16;
 const NAMES: usize = 4;

@@ -6,7 +6,7 @@ use ringfence::{Guard, Locks};
 use ringfence_core::protocol::Vote;
 use ringfence_testkit::{Flavor, Fleet, Persistence, Server, ServerBuilder, wait_until_async};
 
-use crate::stage::*;
+use crate::fleet::stage::*;
 
 use Persistence::{AofAlways, AofEverysec, Snapshot};
 
@@ -31,7 +31,7 @@ async fn a_grant_is_as_durable_as_its_majority() {
         ([AofAlways, AofEverysec, Snapshot], Tier::Quarantined),
     ] {
         let fleet = Fleet::start_with(3, |node| keeping(Flavor::Redis, persistences[node]));
-        builder(&fleet.urls()).init(false).await.unwrap();
+        builder(&fleet.urls()).init().await.unwrap();
         let locks = connect(&fleet.urls()).await;
         let guard = held(&locks).await;
         let tiers: Vec<Tier> = guard.votes().iter().filter_map(|node| node.tier).collect();
@@ -100,12 +100,12 @@ async fn a_server_that_is_less_durable_than_its_url_claims_does_not_vote() {
         .iter()
         .map(|server| format!("{}?durable=yes", server.url()))
         .collect();
-    let error = builder(&urls.join(",")).init(false).await.unwrap_err();
+    let error = builder(&urls.join(",")).init().await.unwrap_err();
     says(
         &error,
         [&address(&fleet[1]), "is not durable", "appendfsync"],
     );
-    builder(&fleet.urls()).init(false).await.unwrap();
+    builder(&fleet.urls()).init().await.unwrap();
     let locks = connect(&urls.join(",")).await;
     until_granted_by(&locks, "n", &[true, false, true]).await;
     let guard = locks.mutex("n").lock().await.unwrap();

@@ -138,7 +138,7 @@ fn call_everything(inherited: &Inherited) {
     says_why(at_once(locks.election("free").leader()));
     says_why(locks.election("free").observe());
     says_why(at_once(locks.latch("free", 1).arrive()));
-    says_why(at_once(locks.latch("free", 1).wait()));
+    says_why(at_once(locks.latch("free", 1).opened()));
     says_why(at_once(locks.inspect("x")));
     says_why(at_once(locks.inspect_all("x")));
     says_why(at_once(locks.list().collect()));

@@ -5,8 +5,8 @@ use std::time::Duration;
 use ringfence::{Locks, Lost};
 use ringfence_testkit::{Flavor, Fleet, Server, WallClock, wait_until_async};
 
-use crate::exporter::{Exporter, Page};
-use crate::prometheus::Prometheus;
+use crate::metrics::exporter::{Exporter, Page};
+use crate::metrics::prometheus::Prometheus;
 
 /// Long enough for a busy machine. Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,7 +36,7 @@ impl Scene {
             .nodes(&fleet.urls())
             .node_timeout(Duration::from_secs(1))
             .metric_names(["orders:{}", "scheduler"]);
-        builder.clone().init(false).await.expect("a new cluster");
+        builder.clone().init().await.expect("a new cluster");
         let locks = builder.connect().await.expect("a client");
         Self {
             fleet,

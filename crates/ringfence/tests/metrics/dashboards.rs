@@ -9,7 +9,7 @@ use std::process::Command;
 use ringfence::Locks;
 use serde_json::Value;
 
-use crate::exporter::Exporter;
+use crate::metrics::exporter::Exporter;
 
 fn dist(file: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist");

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 
-use crate::http::{self, PageServer};
+use crate::metrics::http::{self, PageServer};
 
 /// The buckets that `docs/observability.md` recommends.
 pub(crate) const BUCKETS: [f64; 14] = [

@@ -11,7 +11,7 @@ use ringfence_testkit::{Process, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::http;
+use crate::metrics::http;
 
 /// Long enough for a busy machine. Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ringfence::{ConfigError, ConnectError, Locks};
 use ringfence_testkit::wait_until_async;
 
-use crate::exporter::Exporter;
+use crate::metrics::exporter::Exporter;
 
 /// Long enough for a busy machine. Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(60);

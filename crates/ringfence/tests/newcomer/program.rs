@@ -1,5 +1,5 @@
-//! A program as a new user writes it: `main` with `?`, and a log at the defaults of
-//! `tracing_subscriber::fmt()`. The tests beside it start it and read what it prints.
+//! A program as a new user writes it: `main` with `?`, errors with `anyhow`, and a log at the defaults
+//! of `tracing_subscriber::fmt()`. The tests beside it start it and read what it prints.
 //!
 //! Arguments: what to do, and the nodes.
 
@@ -19,16 +19,19 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     match what.as_str() {
         // Rust prints `Error: ` and the `Debug` text of what `main` returns.
         "main" => runtime.block_on(work(&nodes))?,
-        "report" => {
-            if let Err(error) = runtime.block_on(work(&nodes)) {
-                eprintln!("Error: {}", with_causes(&*error));
-                return Ok(ExitCode::FAILURE);
-            }
-        }
         "ready" => runtime.block_on(async {
             let locks = Locks::connect(&nodes).await?;
             locks.ready_within(Duration::from_millis(500)).await
         })?,
+        "anyhow main" | "anyhow line" => {
+            if let Err(error) = runtime.block_on(work_with_context(&nodes)) {
+                match what.as_str() {
+                    "anyhow main" => eprintln!("Error: {error:?}"),
+                    _ => eprintln!("Error: {error:#}"),
+                }
+                return Ok(ExitCode::FAILURE);
+            }
+        }
         "lines" => runtime.block_on(lock_at_each_line(&nodes))?,
         _ => return Err("unknown".into()),
     }
@@ -43,10 +46,11 @@ async fn work(nodes: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The error and its causes in one line, as the usual error crates print them with `{:#}`.
-fn with_causes(error: &dyn Error) -> String {
-    let causes = std::iter::successors(error.source(), |&cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+async fn work_with_context(nodes: &str) -> anyhow::Result<()> {
+    let locks = Locks::connect(nodes).await?;
+    let lock = locks.mutex("orders:42").wait(Duration::from_millis(500));
+    lock.lock().await?.release().await?;
+    Ok(())
 }
 
 /// Takes a lock and releases it at each line of the input.

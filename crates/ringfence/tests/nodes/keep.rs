@@ -2,8 +2,8 @@
 
 use ringfence_core::message::{Answer, Op, PlainExtend, Release};
 
-use crate::stages::{self, Stage};
-use crate::support::*;
+use crate::nodes::stages::{self, Stage};
+use crate::nodes::support::*;
 
 fn no_client_can_use_a_kept_lock_until_its_time_is_over(stage: &Stage) {
     const KEEP_MS: u64 = 1_000;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use ringfence_core::message::{Arrive, Attend, Claim, Mode, Op, Request, Ticket};
 use ringfence_core::name::Name;
 
-use crate::support::token;
+use crate::nodes::support::token;
 
 const PARTIES: [&str; 6] = ["a", "b", "drawn:c", "ü\n", "named:0", "%d"];
 const TICKETS: usize = 5;
@@ -105,7 +105,7 @@ mod servers {
     use ringfence_testkit::Flavor;
 
     use super::*;
-    use crate::redis_ledger::{Bench, play};
+    use crate::nodes::redis_ledger::{Bench, play};
 
     fn take(bench: &mut Bench, (ask, wait_ms): &(Ask, u64)) -> Result<(), TestCaseError> {
         let until = bench.clock_us() + wait_ms * 1000;
@@ -135,53 +135,26 @@ mod servers {
 }
 
 #[cfg(feature = "sqlite")]
-mod sqlite {
-    use ringfence_core::group::Group;
-    use ringfence_core::ledger::{self, Entry, Moment, Rules};
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    use super::*;
-    use crate::stages;
-    use crate::support::{NEVER, WakeListener, send};
-
-    const WALL_US: u64 = 1_700_000_000_000_000;
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
-
-        #[test]
-        fn sqlite_agrees_with_the_ledger_on_latches(
-            steps in prop::collection::vec((any_ask(), any_pass()), 1..40)
-        ) {
-            let stage = stages::sqlite();
-            let listener = WakeListener::at(stage.node(), "c");
-            let rules = Rules::of_group(&Group::new(1));
-            let mut entry = [Entry::default()];
-            let mut now = Moment { clock_us: WALL_US, lease_ms: 1_000_000 };
-            for (ask, pass_ms) in steps {
-                stage.pass_ms(pass_ms);
-                now.clock_us += pass_ms * 1000;
-                now.lease_ms += pass_ms;
-                let request = request(&ask, now.clock_us, ticket);
-                let outcome = ledger::apply(&rules, now, &mut entry, &request);
-                let reply = send(stage.node(), request.clone(), NEVER).wait().unwrap();
-                prop_assert_eq!(&reply.answer, &outcome.answer, "{:?}", request);
-                prop_assert_eq!(reply.stamp, Some(outcome.stamp), "{:?}", request);
-                // Wakes are delivered before the reply.
-                prop_assert_eq!(listener.received(), outcome.wakes);
-            }
-        }
-    }
-
-    fn any_pass() -> impl Strategy<Value = u64> {
-        prop_oneof![8 => 0u64..5, 3 => 0u64..2_000, 1 => 55_000u64..95_000]
-    }
-
-    fn ticket(ticket: usize) -> Ticket {
-        Ticket {
+    #[test]
+    fn sqlite_agrees_with_the_ledger_on_latches(
+        steps in prop::collection::vec(
+            (any_ask(), prop_oneof![8 => 0u64..5, 3 => 0u64..2_000, 1 => 55_000u64..95_000]),
+            1..40,
+        )
+    ) {
+        let mut sqlite = crate::nodes::sqlite_ledger::Comparison::new();
+        let ticket = |number| Ticket {
             since_us: 0,
-            id: format!("c.{ticket}").into(),
+            id: format!("c.{number}").into(),
             first: false,
             label: "waiter".into(),
+        };
+        for (ask, pass_ms) in steps {
+            sqlite.pass(pass_ms);
+            sqlite.step(&request(&ask, sqlite.now.clock_us, ticket))?;
         }
     }
 }

@@ -11,7 +11,7 @@ use ringfence_core::message::{
 };
 use ringfence_core::name::Name;
 
-use crate::support::token;
+use crate::nodes::support::token;
 
 /// The number of permits; some clients assume fewer.
 const SLOTS: u32 = 3;
@@ -193,7 +193,7 @@ mod servers {
     use ringfence_testkit::Flavor;
 
     use super::*;
-    use crate::redis_ledger::{Bench, any_birth, any_latest, play, play_on};
+    use crate::nodes::redis_ledger::{Bench, any_birth, any_latest, play, play_on};
 
     #[derive(Debug, Clone)]
     enum Step {
@@ -288,6 +288,25 @@ mod servers {
         lua_agrees_with_the_ledger(Flavor::Valkey);
     }
 
+    /// Random histories seldom ask for a slot in a quarantine.
+    #[test]
+    fn no_slot_is_granted_in_the_quarantine() {
+        let mut bench = Bench::of_one_endpoint(Flavor::Redis);
+        bench.began_us = bench.clock_us();
+        bench.birth(20_000);
+        let ask = Ask {
+            holder: 0,
+            size: SLOTS,
+            what: What::Acquire(None, None),
+            ballot_by: (None, 0),
+            ttl_ms: 2_000,
+            not_after_us: None,
+            delay_ms: 0,
+        };
+        take(&mut bench, &Step::Ask(ask, None)).unwrap();
+        assert!(bench.tally.contains_key("quarantined"), "{:?}", bench.tally);
+    }
+
     fn lua_agrees_with_the_ledger_behind_a_failover(flavor: Flavor) {
         let step = prop_oneof![
             6 => any_step(),
@@ -314,65 +333,38 @@ mod servers {
 }
 
 #[cfg(feature = "sqlite")]
-mod sqlite {
-    use std::collections::BTreeMap;
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    use ringfence_core::group::Group;
-    use ringfence_core::ledger::{self, Entry, Moment, Rules};
-
-    use super::*;
-    use crate::stages;
-    use crate::support::{NEVER, WakeListener, send};
-
-    const WALL_US: u64 = 1_700_000_000_000_000;
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
-
-        #[test]
-        fn sqlite_agrees_with_the_ledger_on_slots(
-            steps in prop::collection::vec((any_ask(), any_pass()), 1..40)
-        ) {
-            let stage = stages::sqlite();
-            let listener = WakeListener::at(stage.node(), "c");
-            let rules = Rules::of_group(&Group::new(1));
-            let mut model: BTreeMap<Name, Entry> = BTreeMap::new();
-            let mut now = Moment { clock_us: WALL_US, lease_ms: 1_000_000 };
-            for (ask, pass_ms) in steps {
-                stage.pass_ms(pass_ms);
-                now.clock_us += pass_ms * 1000;
-                now.lease_ms += pass_ms;
-                let load = |name: &Name| model.get(name).cloned().unwrap_or_default();
-                let (slot, by) = ask.ballot_by;
-                let seat = slot.and_then(|slot| load(&parts(SLOTS)[slot as usize + 1]).record?.seat);
-                let base = seat.map_or(now.clock_us, |seat| seat.ballot.get());
-                let ballot = Ballot::new(base.saturating_add_signed(by));
-                let request = request(&ask, ballot, ticket);
-                let names: Vec<Name> = request.claims.iter().map(|c| c.name.clone()).collect();
-                let mut entries: Vec<Entry> = names.iter().map(load).collect();
-                let outcome = ledger::apply(&rules, now, &mut entries, &request);
-                model.extend(names.into_iter().zip(entries));
-                let reply = send(stage.node(), request.clone(), NEVER).wait().unwrap();
-                prop_assert_eq!(&reply.answer, &outcome.answer, "{:?}", request);
-                prop_assert_eq!(reply.stamp, Some(outcome.stamp), "{:?}", request);
-                // Wakes are delivered before the reply.
-                prop_assert_eq!(listener.received(), outcome.wakes);
-            }
-        }
-    }
-
-    fn any_pass() -> impl Strategy<Value = u64> {
-        prop_oneof![
-            8 => 0u64..5, 3 => 0u64..2_000, 1 => 0u64..20_000, 1 => 55_000u64..65_000
-        ]
-    }
-
-    fn ticket((ticket, first): (usize, bool)) -> Ticket {
-        Ticket {
-            since_us: WALL_US + ticket as u64,
+    #[test]
+    fn sqlite_agrees_with_the_ledger_on_slots(
+        steps in prop::collection::vec(
+            (
+                any_ask(),
+                prop_oneof![
+                    8 => 0u64..5, 3 => 0u64..2_000, 1 => 0u64..20_000, 1 => 55_000u64..65_000
+                ],
+            ),
+            1..40,
+        )
+    ) {
+        let mut sqlite = crate::nodes::sqlite_ledger::Comparison::new();
+        let ticket = |(ticket, first): (usize, bool)| Ticket {
+            since_us: crate::nodes::sqlite_ledger::WALL_US + ticket as u64,
             id: format!("c.{ticket}").into(),
             first,
             label: format!("label of {ticket}").into(),
+        };
+        for (ask, pass_ms) in steps {
+            sqlite.pass(pass_ms);
+            let (slot, by) = ask.ballot_by;
+            let seat = slot.and_then(|slot| {
+                let entry = sqlite.entry(&parts(SLOTS)[slot as usize + 1]);
+                entry.record?.seat
+            });
+            let base = seat.map_or(sqlite.now.clock_us, |seat| seat.ballot.get());
+            let ballot = Ballot::new(base.saturating_add_signed(by));
+            sqlite.step(&request(&ask, ballot, ticket))?;
         }
     }
 }

@@ -15,7 +15,7 @@ use ringfence_core::message::{Answer, Op};
 use ringfence_testkit::unshared;
 use rusqlite::Connection;
 
-use crate::support::*;
+use crate::nodes::support::*;
 
 /// The environment of a child process: its lock file.
 const FILE: &str = "RINGFENCE_TEST_PLACE_FILE";
@@ -124,7 +124,7 @@ fn in_time(boot_time: &str) -> Command {
 fn found_in(mut command: Command, file: &Path) -> [(String, &'static str); 2] {
     command
         .arg(env::current_exe().unwrap())
-        .args(["--exact", "sqlite_place::child", "--nocapture"])
+        .args(["--exact", "nodes::sqlite_place::child", "--nocapture"])
         .env(FILE, file);
     let output = command.output().unwrap();
     let text = str::from_utf8(&output.stdout).unwrap();

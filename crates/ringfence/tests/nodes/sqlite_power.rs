@@ -22,7 +22,7 @@ use ringfence_core::message::{Answer, Arrive, Ballot, Op};
 use ringfence_core::splitmix::SplitMix64;
 use ringfence_testkit::{DiskAction, DiskEvent, DiskImage, DiskJournal, disk_after};
 
-use crate::support::*;
+use crate::nodes::support::*;
 
 const TASK: &str = "RINGFENCE_POWER_TASK";
 const FOLDER: &str = "RINGFENCE_POWER_FOLDER";
@@ -246,7 +246,7 @@ fn note(folder: &Path, line: &str) {
 
 fn run_child(task: &str, scratch: &Scratch, journal: &DiskJournal) {
     let status = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "sqlite_power::child", "--nocapture"])
+        .args(["--exact", "nodes::sqlite_power::child", "--nocapture"])
         .env(TASK, task)
         .env(FOLDER, fs::canonicalize(scratch.folder()).unwrap())
         .envs(journal.environment())

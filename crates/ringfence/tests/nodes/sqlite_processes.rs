@@ -19,7 +19,7 @@ use ringfence_core::message::{Answer, Ballot, Op, PlainAcquire};
 use ringfence_testkit::wait_until;
 use rusqlite::Connection;
 
-use crate::support::*;
+use crate::nodes::support::*;
 
 /// The environment of a child process: its task, its folder, and the number of its token.
 const TASK: &str = "RINGFENCE_TEST_TASK";
@@ -311,7 +311,7 @@ fn spawn_by(command: &mut Command, scratch: &Scratch, task: &str) -> Child {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let client = NEXT.fetch_add(1, Ordering::Relaxed);
     command
-        .args(["--exact", "sqlite_processes::child", "--nocapture"])
+        .args(["--exact", "nodes::sqlite_processes::child", "--nocapture"])
         .env(TASK, task)
         .env(FOLDER, scratch.folder())
         .env(CLIENT, client.to_string())

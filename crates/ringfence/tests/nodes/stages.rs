@@ -10,7 +10,7 @@ use ringfence::node::{CallError, Node, NodeClock};
 use ringfence_core::group::Group;
 use ringfence_core::message::Op;
 
-use crate::support::*;
+use crate::nodes::support::*;
 
 /// A fresh node that has joined a group of one, and the means to let its time pass.
 pub(crate) struct Stage {
@@ -65,7 +65,7 @@ fn server(flavor: ringfence_testkit::Flavor) -> Stage {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let node = {
         let _inside = runtime.enter();
-        crate::redis_node::node(&server.url())
+        crate::nodes::redis_node::node(&server.url())
     };
     joined(Arc::new(node), std::thread::sleep, (runtime, server))
 }

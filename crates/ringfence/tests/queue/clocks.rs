@@ -5,7 +5,7 @@ use std::time::Duration;
 use ringfence::Locks;
 use ringfence_testkit::{Fleet, WallClock};
 
-use crate::worker::{NAME, Waiters, until_in_queue};
+use crate::queue::worker::{NAME, Waiters, until_in_queue};
 
 const TEN_SECONDS_US: i64 = 10_000_000;
 /// The time between two arrivals: longer than the error of a client's estimate of the nodes' time,

@@ -8,8 +8,8 @@ use ringfence::clock::Clock;
 use ringfence::{Locks, ReleaseError};
 use ringfence_testkit::Process;
 
-use crate::witness::{Book, Stub};
-use crate::worker::{self, NAME, PATIENCE};
+use crate::queue::witness::{Book, Stub};
+use crate::queue::worker::{self, NAME, PATIENCE};
 
 /// How long each caller holds the lock.
 const HOLD: Duration = Duration::from_millis(1);
@@ -37,12 +37,16 @@ impl Crew {
         let processes = (0..processes).map(|process| {
             let sender = sender.clone();
             let environment = worker::environment_for(nodes, callers);
-            Some(worker::start("crew::member", environment, move |line| {
-                if let Some(turn) = read(process, line) {
-                    // The test may have seen enough and have dropped the receiver.
-                    let _ = sender.send(turn);
-                }
-            }))
+            Some(worker::start(
+                "queue::crew::member",
+                environment,
+                move |line| {
+                    if let Some(turn) = read(process, line) {
+                        // The test may have seen enough and have dropped the receiver.
+                        let _ = sender.send(turn);
+                    }
+                },
+            ))
         });
         Self {
             processes: processes.collect(),

@@ -8,9 +8,9 @@ use ringfence_core::group::Group;
 use ringfence_core::ledger::TICKET_MS;
 use ringfence_testkit::{Fleet, wait_until};
 
-use crate::crew::Crew;
-use crate::order::one_at_a_time;
-use crate::worker::{NAME, Waiters, until_in_queue, voting_fleet};
+use crate::queue::crew::Crew;
+use crate::queue::order::one_at_a_time;
+use crate::queue::worker::{NAME, Waiters, until_in_queue, voting_fleet};
 
 /// The longest delay by a dead head of the queue: the lifetime of its ticket plus the grace period.
 const WORST: Duration = Duration::from_millis(TICKET_MS + Group::DEFAULT_GRACE.as_millis() as u64);

@@ -6,7 +6,7 @@ use ringfence::Locks;
 use ringfence::clock::Clock;
 use ringfence_testkit::{Fleet, Server, wait_until_async};
 
-use crate::worker::{NAME, Waiters, until_in_queue};
+use crate::queue::worker::{NAME, Waiters, until_in_queue};
 
 const WINDOW: Duration = Duration::from_secs(5);
 

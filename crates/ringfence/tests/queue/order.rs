@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use ringfence_core::group::Group;
 
-use crate::crew::{Crew, Turn};
-use crate::witness::Stub;
-use crate::worker::voting_fleet;
+use crate::queue::crew::{Crew, Turn};
+use crate::queue::witness::Stub;
+use crate::queue::worker::voting_fleet;
 
 /// A waiter may be passed after this time.
 const GRACE_NS: u64 = Group::DEFAULT_GRACE.as_nanos() as u64;

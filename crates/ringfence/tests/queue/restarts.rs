@@ -6,7 +6,7 @@ use ringfence::{Guard, Locks, ReleaseError};
 use ringfence_testkit::{Fleet, Server, wait_until_async};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::worker::{NAME, until_in_queue, voting_fleet};
+use crate::queue::worker::{NAME, until_in_queue, voting_fleet};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The lock is renewed, and restored on nodes that lost it, every two seconds.

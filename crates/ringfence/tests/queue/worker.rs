@@ -75,7 +75,7 @@ impl Waiters {
         let (to_wall, wall) = channel();
         let clock = clock.map(WallClock::environment).into_iter().flatten();
         let environment = environment_for(nodes, callers).into_iter().chain(clock);
-        let process = start("worker::waiters", environment, move |line| {
+        let process = start("queue::worker::waiters", environment, move |line| {
             // The test may have seen enough and have dropped the receivers.
             if let Some(nanos) = line.strip_prefix("held ") {
                 let _ = to_held.send(Timestamp::from_nanos(nanos.parse().unwrap()));
@@ -146,7 +146,7 @@ pub(crate) fn until_in_queue(locks: &Locks, count: u64, nodes: usize) -> impl Fu
 pub(crate) async fn voting_fleet(nodes: usize) -> Fleet {
     let fleet = Fleet::start(nodes);
     let builder = Locks::builder().nodes(&fleet.urls());
-    builder.init(false).await.unwrap();
+    builder.init().await.unwrap();
     fleet
 }
 

@@ -12,8 +12,8 @@ use ringfence::{Guard, Locks};
 use ringfence_testkit::wait_until;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::late_replies;
-use crate::stores::{Addresses, Store};
+use crate::resource::late_replies;
+use crate::resource::stores::{Addresses, Store};
 
 /// Longer than anything takes on a busy machine, and shorter than a hung test may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ impl Process {
     /// Starts `task` as a client of `nodes`. Its first line is its first answer.
     pub(crate) fn start(task: &str, nodes: &str, addresses: Option<&Addresses>) -> Self {
         let mut child = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "holder::process", "--nocapture"])
+            .args(["--exact", "resource::holder::process", "--nocapture"])
             .env(TASK, task)
             .env(NODES, nodes)
             .envs(addresses.into_iter().flat_map(Addresses::variables))

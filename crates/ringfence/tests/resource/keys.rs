@@ -7,7 +7,7 @@ use ringfence::resource::Refused;
 use ringfence::resource::redis::{ADMIT, FENCED, FencedCall, FencedKey, STALE_FENCE};
 use ringfence_testkit::{Flavor, Server};
 
-use crate::stores::fenced;
+use crate::resource::stores::fenced;
 
 fn connect(server: &Server) -> Connection {
     let client = Client::open(server.url()).unwrap();

@@ -9,7 +9,7 @@ use ringfence::{Guard, Locks};
 use ringfence_testkit::{Fault, Fleet, Proxy, wait_until, wait_until_async};
 use tokio::runtime::Runtime;
 
-use crate::holder::{LOCK, PATIENCE, Process, commands, report};
+use crate::resource::holder::{LOCK, PATIENCE, Process, commands, report};
 
 /// So short that the pause ends before the client closes an unresponsive connection (after a
 /// second), which would be another reason to grant nothing.

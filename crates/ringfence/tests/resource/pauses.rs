@@ -8,8 +8,8 @@ use ringfence::{Guard, Locks};
 use ringfence_testkit::Fleet;
 use rusqlite::{Connection, params};
 
-use crate::holder::{LOCK, PATIENCE, Process, RESOURCE, all};
-use crate::stores::{Store, Stores};
+use crate::resource::holder::{LOCK, PATIENCE, Process, RESOURCE, all};
+use crate::resource::stores::{Store, Stores};
 
 /// A holder that was stopped, and another client that got the lock since.
 struct Scene {

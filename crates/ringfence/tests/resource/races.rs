@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ringfence::resource::Refused;
 
-use crate::stores::{Addresses, Store, Stores};
+use crate::resource::stores::{Addresses, Store, Stores};
 
 const HOLDERS: usize = 4;
 const ROUNDS: usize = 40;

@@ -24,7 +24,7 @@ impl Database {
 
     fn session(&self) -> Psql {
         let mut session = self.server.session();
-        crate::stores::prepare(&mut session);
+        crate::resource::stores::prepare(&mut session);
         session
     }
 

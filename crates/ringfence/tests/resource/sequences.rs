@@ -7,7 +7,7 @@ use ringfence::resource::{Marks, Refused};
 use ringfence_core::message::Ballot;
 use ringfence_testkit::{Flavor, Server};
 
-use crate::stores::{InRedis, Store, Stores};
+use crate::resource::stores::{InRedis, Store, Stores};
 
 #[derive(Debug, Clone, Copy)]
 enum Step {

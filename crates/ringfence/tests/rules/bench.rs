@@ -41,7 +41,7 @@ impl Bench {
     pub(crate) async fn skewed(skews_us: &[i64]) -> Self {
         let bench = Self::uninitialised(skews_us);
         if skews_us.len() > 1 {
-            bench.builder().init(false).await.expect("a new cluster");
+            bench.builder().init().await.expect("a new cluster");
         }
         bench
     }

@@ -8,10 +8,11 @@ use ringfence::blocking::Locks;
 use ringfence::clock::{Clock, SteppedClock};
 use ringfence::node::NodeClock;
 use ringfence::node::memory::MemoryNode;
-use ringfence::{AcquireError, HoldError, LatchError, Lost, ReleaseError, ReleaseReceiptError};
+use ringfence::receipt::ReleaseReceiptError;
+use ringfence::{AcquireError, HoldError, LatchError, Lost, ReleaseError};
 
-use crate::bench::{ms, unreachable};
-use crate::log::Log;
+use crate::rules::bench::{ms, unreachable};
+use crate::rules::log::Log;
 
 /// A client of one node, on a clock that only the test moves.
 fn stepped() -> (Locks, MemoryNode, SteppedClock) {
@@ -208,7 +209,7 @@ fn blocking_semaphore_grants_and_releases_its_permits() {
     one.extend(ms(8000)).unwrap();
     assert_eq!(one.remaining(), ms(7918));
     let error = semaphore.try_acquire().unwrap_err();
-    assert!(matches!(error, AcquireError::Held { .. }), "{error}");
+    assert!(matches!(error, AcquireError::Full { .. }), "{error}");
     one.release().unwrap();
     drop(two);
     let name = ringfence_core::name::Name::new("", "s").unwrap();
@@ -223,11 +224,11 @@ fn blocking_latch_opens_when_the_last_party_has_arrived() {
     let locks = Locks::connect("memory:").unwrap();
     let waiting = {
         let latch = locks.latch("x", 2).ttl(ms(60_000));
-        std::thread::spawn(move || latch.wait())
+        std::thread::spawn(move || latch.opened())
     };
     let first = locks.latch("x", 2).party("a").arrive().unwrap();
     assert_eq!((first.arrived, first.missing), (1, 1));
-    let error = locks.latch("x", 2).wait_for(ms(0)).wait().unwrap_err();
+    let error = locks.latch("x", 2).wait(ms(0)).opened().unwrap_err();
     assert!(
         matches!(error, LatchError::Shut { arrived: 1, .. }),
         "{error}"
@@ -278,6 +279,6 @@ fn a_new_cluster_is_initialised_without_async() {
     let locks = Locks::build(builder.clone()).unwrap();
     let error = locks.mutex("x").try_lock().unwrap_err();
     assert!(error.to_string().contains("`Builder::init`"), "{error}");
-    Locks::init(builder, false).unwrap();
+    Locks::init(builder).unwrap();
     locks.mutex("x").try_lock().unwrap().release().unwrap();
 }

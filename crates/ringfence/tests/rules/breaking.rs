@@ -2,7 +2,9 @@
 
 use std::pin::pin;
 
-use ringfence::{BreakError, Lost};
+use ringfence::Lost;
+
+use ringfence::admin::BreakError;
 use ringfence_core::protocol::Vote;
 
 use super::bench::*;

@@ -9,8 +9,8 @@ use ringfence::{AcquireError, Builder, Locks};
 use ringfence_core::message::Op;
 use ringfence_core::name::Name;
 
-use crate::bench::{Bench, at_once, idle, ms, poll_once, unreachable, waits};
-use crate::delaying_node::DelayingNode;
+use crate::rules::bench::{Bench, at_once, idle, ms, poll_once, unreachable, waits};
+use crate::rules::delaying_node::DelayingNode;
 
 /// What a node does while the future is polled that will be dropped.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use ringfence::Locks;
 use tokio::task::{JoinSet, yield_now};
 
-use crate::bench::{Bench, Dice, ms};
-use crate::semaphore::taken;
+use crate::rules::bench::{Bench, Dice, ms};
+use crate::rules::semaphore::taken;
 
 /// How many permits are held, how many were held at most, and the last fence of each slot.
 #[derive(Default)]

@@ -7,7 +7,7 @@ use std::pin::pin;
 use ringfence::Lost;
 use ringfence_core::message::Op;
 
-use crate::bench::{Bench, assert_lost, at_once, idle, ms, waits};
+use crate::rules::bench::{Bench, assert_lost, at_once, idle, ms, waits};
 
 #[tokio::test]
 async fn an_extend_that_is_read_after_the_deadline_does_not_move_it() {

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use ringfence::blocking;
 
-use crate::bench::{Bench, at_once, ms};
+use crate::rules::bench::{Bench, at_once, ms};
 
 /// About as much as fits into one log line.
 const LENGTH_MAX: usize = 400;

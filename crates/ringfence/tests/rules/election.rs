@@ -9,8 +9,8 @@ use ringfence::node::memory::MemoryNode;
 use ringfence::node::{Call, Node};
 use ringfence::{Builder, Locks, Lost, ReleaseError};
 
-use crate::bench::{Bench, Dice, at_once, foreign, ms, poll_once, unreachable, waits};
-use crate::wrapper::delegate;
+use crate::rules::bench::{Bench, Dice, at_once, foreign, ms, poll_once, unreachable, waits};
+use crate::rules::wrapper::delegate;
 
 /// A node that can be made unreachable for one client alone.
 #[derive(Debug)]

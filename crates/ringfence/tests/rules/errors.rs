@@ -3,11 +3,13 @@
 use std::error::Error;
 use std::pin::pin;
 
+use ringfence::admin::{InitError, InspectError};
 use ringfence::node::{CallError, Trouble, TroubleKind};
-use ringfence::{AcquireError, ConnectError, ExtendError, InitError, InspectError, Votes};
+use ringfence::votes::Votes;
+use ringfence::{AcquireError, ConnectError, ExtendError};
 use ringfence_core::protocol::Vote;
 
-use crate::bench::{Bench, at_once, ms, unreachable, waits};
+use crate::rules::bench::{Bench, at_once, ms, unreachable, waits};
 
 /// The one line of an error, and its votes: a line for each node.
 fn told(error: &impl Error, votes: Option<&Votes>) -> String {
@@ -229,14 +231,14 @@ async fn rule_13_errors_of_an_observer_and_of_init_list_the_reply_of_each_node()
         told(&error, error.votes()),
         format!("no majority of the nodes answers for `x`{votes}")
     );
-    let error = at_once(bench.builder().init(false)).await.unwrap_err();
+    let error = at_once(bench.builder().init()).await.unwrap_err();
     assert!(matches!(error, InitError::Unreachable { .. }));
     assert_eq!(
         told(&error, error.votes()),
         format!("every node has to answer before a cluster can be initialised{votes}")
     );
     bench.mend();
-    let error = at_once(bench.builder().init(false)).await.unwrap_err();
+    let error = at_once(bench.builder().init()).await.unwrap_err();
     assert!(matches!(error, InitError::Refused { .. }));
     assert!(
         told(&error, error.votes())
@@ -269,9 +271,7 @@ async fn rule_13_the_votes_of_several_nodes_are_the_source_of_the_error() {
         with_causes(&error),
         format!("no majority of the nodes answers for `x`: {answered}")
     );
-    let error = bench
-        .drive(locks.latch("x", 2).wait_for(ms(0)).wait())
-        .await;
+    let error = bench.drive(locks.latch("x", 2).wait(ms(0)).opened()).await;
     assert_eq!(
         with_causes(&error.unwrap_err()),
         format!("no majority of the nodes can tell who has arrived at `x`: {answered}")
@@ -284,7 +284,7 @@ async fn rule_13_the_votes_of_several_nodes_are_the_source_of_the_error() {
         )),
         "{text}"
     );
-    let error = at_once(bench.builder().init(false)).await.unwrap_err();
+    let error = at_once(bench.builder().init()).await.unwrap_err();
     assert_eq!(
         with_causes(&error),
         format!("every node has to answer before a cluster can be initialised: {answered}")
@@ -310,10 +310,10 @@ async fn rule_13_the_text_of_the_only_node_is_in_the_line_and_not_twice() {
     );
     let error = bench.drive(locks.election("x").leader()).await.unwrap_err();
     shown(&error, "`x` cannot be inspected");
-    let latch = locks.latch("x", 2).wait_for(ms(0));
-    let error = bench.drive(latch.wait()).await.unwrap_err();
+    let latch = locks.latch("x", 2).wait(ms(0));
+    let error = bench.drive(latch.opened()).await.unwrap_err();
     shown(&error, "the node cannot tell who has arrived at `x`");
-    let error = at_once(bench.builder().init(false)).await.unwrap_err();
+    let error = at_once(bench.builder().init()).await.unwrap_err();
     shown(
         &error,
         "the node has to answer before it can be initialised",
@@ -365,7 +365,7 @@ async fn rule_13_nodes_that_are_down_are_named_before_those_in_quarantine() {
     let error = at_once(locks.mutex("x").try_lock()).await.unwrap_err();
     assert_eq!(
         with_causes(&error),
-        "no majority: nodes a, b do not answer; nodes e are new or restarted and may vote in 37 s: a, b: connection refused; c, d: \
+        "no majority: nodes a, b have not answered; nodes e are new or restarted and may vote in 37 s: a, b: connection refused; c, d: \
          granted, and undone; e: new or restarted, may vote in 37 s"
     );
 }

@@ -4,7 +4,7 @@ use ringfence::{ExtendError, Lost};
 use ringfence_core::message::Op;
 use ringfence_core::protocol::Vote;
 
-use crate::bench::{Bench, assert_lost, at_once, foreign, idle, ms};
+use crate::rules::bench::{Bench, assert_lost, at_once, foreign, idle, ms};
 
 #[tokio::test]
 async fn rule_7_a_failed_extend_never_releases() {
@@ -34,7 +34,7 @@ async fn rule_7_only_nodes_that_hold_our_token_count() {
     bench.time.step(ms(1000));
     // One node has the key, one lost it, one does not answer: that is one of three.
     bench.delete(0, "x", guard.token());
-    bench.nodes[1].fail_with(Some(crate::bench::unreachable()));
+    bench.nodes[1].fail_with(Some(crate::rules::bench::unreachable()));
     let error = at_once(guard.extend(ms(10_000))).await.unwrap_err();
     let ExtendError::Unconfirmed { votes } = error else {
         panic!("{error}");

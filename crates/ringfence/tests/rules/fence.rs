@@ -5,8 +5,8 @@ use std::time::Duration;
 use ringfence::clock::{Clock, SteppedClock};
 use ringfence::{Builder, Guard, Locks};
 
-use crate::bench::{Bench, Dice, at_once, ms};
-use crate::delaying_node::DelayingNode;
+use crate::rules::bench::{Bench, Dice, at_once, ms};
+use crate::rules::delaying_node::DelayingNode;
 
 const SECOND_US: i64 = 1_000_000;
 
@@ -38,7 +38,7 @@ async fn g2_fences_rise_for_every_client_and_whatever_the_clocks_show() {
         // One of the nodes whose clocks are right may be unreachable.
         let out = dice.roll(8) as usize;
         if out < 4 {
-            bench.nodes[out].fail_with(Some(crate::bench::unreachable()));
+            bench.nodes[out].fail_with(Some(crate::rules::bench::unreachable()));
         }
         let lock = client.mutex("x");
         let guard = at_once(lock.lock()).await.unwrap();
@@ -111,7 +111,7 @@ async fn g1_no_two_clients_hold_a_valid_lock_at_once() {
                 0 => node.hang(true),
                 1 => node.hold_replies(true),
                 2 => node.lose_replies(true),
-                3 => node.fail_with(Some(crate::bench::unreachable())),
+                3 => node.fail_with(Some(crate::rules::bench::unreachable())),
                 4 | 5 => bench.mend(),
                 6 => guards[client] = None,
                 _ => {

@@ -9,8 +9,8 @@ use ringfence::Locks;
 use ringfence::node::Node;
 use ringfence::node::memory::MemoryNode;
 
-use crate::bench::{at_once, waits};
-use crate::wrapper::delegate;
+use crate::rules::bench::{at_once, waits};
+use crate::rules::wrapper::delegate;
 
 /// A node that counts how often it is flushed.
 #[derive(Debug, Clone)]

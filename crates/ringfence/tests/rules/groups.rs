@@ -10,8 +10,8 @@ use ringfence::node::{CallError, Completion, Deliver, Facts, InitMode, Node};
 use ringfence::{Builder, ConnectError, Locks};
 use ringfence_core::group::Group;
 
-use crate::bench::{Bench, ms};
-use crate::wrapper::delegate;
+use crate::rules::bench::{Bench, ms};
+use crate::rules::wrapper::delegate;
 
 struct ReplyChannel(Mutex<Sender<Result<Facts, CallError>>>);
 
@@ -97,6 +97,48 @@ async fn one_node_with_other_values_does_not_stop_a_new_client() {
     }
 }
 
+/// Two of three nodes were restarted empty, and the third answers last.
+#[tokio::test]
+async fn nodes_that_forgot_the_values_get_those_of_the_node_that_knows_them() {
+    let bench = Bench::uninitialised(&[0; 3]);
+    set_group(&bench.nodes[2], other());
+    bench.drive(builder(&bench).connect()).await.unwrap();
+    for node in &bench.nodes {
+        assert_eq!(group_of(node), Some(other()), "{}", node.name());
+    }
+}
+
+/// A node that takes 200 ms to join.
+#[derive(Debug)]
+struct SlowJoin(MemoryNode, SteppedClock);
+
+impl Node for SlowJoin {
+    delegate!(0: name send listen probe init);
+
+    fn join(&self, group: Group, done: Completion<Facts>) {
+        let (node, clock) = (self.0.clone(), Clock::Stepped(self.1.clone()));
+        tokio::spawn(async move {
+            clock.sleep_until(clock.now() + ms(200)).await;
+            node.join(group, done);
+        });
+    }
+}
+
+/// While no majority votes, a slow node is waited for: the first error names it as what it is.
+#[tokio::test]
+async fn the_first_error_of_a_new_cluster_calls_no_slow_node_silent() {
+    let bench = Bench::uninitialised(&[0; 3]);
+    let clocked = Locks::builder().clock(Clock::Stepped(bench.time.clone()));
+    let first = bench.nodes[..2].iter().cloned();
+    let nodes = first.fold(clocked, Builder::node);
+    let nodes = nodes.node(SlowJoin(bench.nodes[2].clone(), bench.time.clone()));
+    let client = bench.drive(nodes.connect()).await.unwrap();
+    let error = bench.drive(client.mutex("x").try_lock()).await.unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("nodes a, b, c are new"), "{text}");
+    assert!(text.contains("`Builder::init`"), "{text}");
+}
+
 #[tokio::test]
 async fn a_client_does_not_wait_for_a_slow_node_once_a_majority_agrees() {
     let bench = Bench::uninitialised(&[0; 3]);
@@ -160,7 +202,7 @@ async fn regrouping_takes_no_unsafe_value_from_the_old_group() {
     set_group(&bench.nodes[0], one);
     bench.time.step(Duration::from_secs(100));
     let done = bench.drive(bench.builder().regroup()).await.unwrap();
-    assert_eq!(done.group, Group::new(3));
+    assert_eq!(done.group, Group::new(3).into());
 }
 
 #[tokio::test]

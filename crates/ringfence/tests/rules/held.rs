@@ -9,7 +9,7 @@ use ringfence::{
     Guard, Held, HeldExt, Leadership, Locks, Lost, PlainGuard, ReadGuard, SemaphoreGuard,
 };
 
-use crate::bench::{Bench, at_once, ms, waits};
+use crate::rules::bench::{Bench, at_once, ms, waits};
 
 /// One guard of each kind, each with a name of its own.
 async fn one_of_each(locks: &Locks) -> Vec<Box<dyn Held>> {

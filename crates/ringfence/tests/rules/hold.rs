@@ -6,8 +6,8 @@ use std::pin::pin;
 
 use ringfence::{HoldError, Lost, ReleaseError};
 
-use crate::bench::{Bench, at_once, ms, waits};
-use crate::log::Log;
+use crate::rules::bench::{Bench, at_once, ms, waits};
+use crate::rules::log::Log;
 
 /// Records that it was dropped.
 struct Flag<'a>(&'a Cell<bool>);

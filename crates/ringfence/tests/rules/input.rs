@@ -5,8 +5,8 @@ use std::time::Duration;
 use ringfence::clock::Clock;
 use ringfence::{AcquireError, Builder, ConfigError, ConnectError, Lock, Locks};
 
-use crate::bench::{Bench, at_once, ms};
-use crate::delaying_node::DelayingNode;
+use crate::rules::bench::{Bench, at_once, ms};
+use crate::rules::delaying_node::DelayingNode;
 
 /// Takes `lock`, which must be refused with `text` before anything is sent to the nodes.
 async fn refused(bench: &Bench, lock: Lock, text: &str) {

@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use ringfence::{HolderKind, LockState, NameInspection};
+use ringfence::admin::{HolderKind, LockState, NameInspection};
 
 use super::bench::*;
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use ringfence::clock::Clock;
 use ringfence::{Builder, ExtendError, Locks, Lost};
-use ringfence_core::protocol::{Discount, Vote};
+use ringfence_core::protocol::Vote;
 
-use crate::bench::{Bench, at_once, idle, ms, waits};
-use crate::delaying_node::DelayingNode;
+use crate::rules::bench::{Bench, at_once, idle, ms, waits};
+use crate::rules::delaying_node::DelayingNode;
 
 const TTL: Duration = ms(9_000);
 /// Longer than every TTL of these tests.
@@ -34,10 +34,7 @@ async fn the_next_extend_detects_a_clock_jump_and_the_node_loses_its_vote() {
     let status = at_once(locks.nodes()).await;
     let jumps: Vec<u64> = status.iter().map(|node| node.clock_jumps).collect();
     assert_eq!(jumps, [0, 0, 1, 0, 0]);
-    assert!(matches!(
-        status[2].discount,
-        Some(Discount::ClockJumped { .. })
-    ));
+    assert!(matches!(status[2].discount, Some(Vote::ClockJumped { .. })));
     bench.pass(ms(30_000)).await;
     assert!(matches!(guard.votes()[2].vote, Vote::ClockJumped { .. }));
     bench.pass(ms(12_000)).await;
@@ -51,8 +48,8 @@ async fn the_next_extend_detects_a_clock_jump_and_the_node_loses_its_vote() {
 async fn a_second_client_that_knew_the_clock_does_not_win_after_a_jump() {
     let bench = Bench::new(5).await;
     let (a, b) = (bench.client().await, bench.client().await);
-    bench.nodes[3].fail_with(Some(crate::bench::unreachable()));
-    bench.nodes[4].fail_with(Some(crate::bench::unreachable()));
+    bench.nodes[3].fail_with(Some(crate::rules::bench::unreachable()));
+    bench.nodes[4].fail_with(Some(crate::rules::bench::unreachable()));
     let lock = a.mutex("x").ttl(TTL).renew(false);
     let _held = at_once(lock.lock()).await.unwrap();
     bench.mend();

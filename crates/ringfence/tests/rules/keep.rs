@@ -4,7 +4,7 @@
 use ringfence::{AcquireError, ExtendError, Lock, Lost, ReleaseError};
 use ringfence_core::message::{Op, Restore};
 
-use crate::bench::{Bench, at_once, idle, ms};
+use crate::rules::bench::{Bench, at_once, idle, ms};
 
 /// A lock with a TTL of 2 s that the nodes keep for 3 s longer.
 fn delayed(lock: Lock) -> Lock {
@@ -56,7 +56,7 @@ async fn an_extension_confirmed_after_the_loss_does_not_let_a_release_shorten_th
     bench.time.step(ms(1900));
     bench.nodes.iter().for_each(|node| node.hold_replies(true));
     let mut extending = Box::pin(guard.extend(ms(2000)));
-    assert!(crate::bench::waits(extending.as_mut()).await);
+    assert!(crate::rules::bench::waits(extending.as_mut()).await);
     bench.time.step(ms(100));
     assert_eq!(guard.check(), Err(Lost::Expired));
     bench.nodes.iter().for_each(|node| node.hold_replies(false));
@@ -168,7 +168,7 @@ async fn a_waiter_gets_the_lock_when_it_is_no_longer_kept() {
     let guard = at_once(lock.lock()).await.unwrap();
     let next = other.mutex("x");
     let mut next = Box::pin(next.lock());
-    assert!(crate::bench::waits(next.as_mut()).await);
+    assert!(crate::rules::bench::waits(next.as_mut()).await);
     at_once(guard.release()).await.unwrap();
     let next = bench.drive(next).await.unwrap();
     let took = bench.time.now().since(begun);
@@ -182,7 +182,7 @@ async fn a_node_that_receives_the_release_late_does_not_keep_the_lock_longer() {
     let locks = bench.client().await;
     let lock = locks.mutex("x").hold_at_least(ms(5000)).ttl(ms(8000));
     let guard = at_once(lock.lock()).await.unwrap();
-    bench.nodes[2].fail_with(Some(crate::bench::unreachable()));
+    bench.nodes[2].fail_with(Some(crate::rules::bench::unreachable()));
     at_once(guard.release()).await.unwrap();
     bench.pass(ms(2000)).await;
     bench.mend();
@@ -215,7 +215,7 @@ async fn a_kept_lock_cannot_be_extended_or_released() {
     assert!(at_once(lock.release_receipt(&receipt)).await.is_err());
     assert!(bench.keys("x")[0].as_ref().unwrap().starts_with("kept."));
     let forged = bench.keys("x")[0].clone().unwrap() + ".1";
-    assert!(ringfence::Receipt::parse(&forged).is_err());
+    assert!(ringfence::receipt::Receipt::parse(&forged).is_err());
 }
 
 #[tokio::test]

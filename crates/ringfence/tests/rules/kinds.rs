@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use ringfence::admin::LockState;
 use ringfence::node::Tier;
-use ringfence::{AcquireError, LockState, Locks, ReleaseError};
+use ringfence::{AcquireError, Locks, ReleaseError};
 
-use crate::bench::{Bench, Dice, at_once, foreign, ms};
+use crate::rules::bench::{Bench, Dice, at_once, foreign, ms};
 
 #[tokio::test]
 async fn multi_is_all_or_nothing() {
@@ -207,7 +208,7 @@ async fn nodes_reports_tier_quarantine_and_errors_of_each_node() {
     let locks = bench.client().await;
     assert_eq!(locks.node_names(), ["a", "b", "c"]);
     bench.nodes[1].forget();
-    bench.nodes[2].fail_with(Some(crate::bench::unreachable()));
+    bench.nodes[2].fail_with(Some(crate::rules::bench::unreachable()));
     let nodes = at_once(locks.nodes()).await;
     let names: Vec<&str> = nodes.iter().map(|node| &*node.node).collect();
     assert_eq!(names, ["a", "b", "c"]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ringfence::{LatchError, Locks};
 use ringfence_core::message::Op;
 
-use crate::bench::{Bench, at_once, idle, ms, poll_once, unreachable, waits};
+use crate::rules::bench::{Bench, at_once, idle, ms, poll_once, unreachable, waits};
 
 /// Longer than the default quarantine.
 const PAST_QUARANTINE: Duration = Duration::from_secs(37);
@@ -14,7 +14,7 @@ const PAST_QUARANTINE: Duration = Duration::from_secs(37);
 /// Waits at the latch without any patience: the error contains how many parties have arrived.
 async fn look(bench: &Bench, locks: &Locks, count: u32) -> Result<(), LatchError> {
     bench
-        .drive(locks.latch("x", count).wait_for(Duration::ZERO).wait())
+        .drive(locks.latch("x", count).wait(Duration::ZERO).opened())
         .await
 }
 
@@ -37,14 +37,14 @@ async fn latch_opens_when_the_last_party_has_arrived_and_wakes_waiters() {
     let bench = Bench::new(3).await;
     let (one, other) = (bench.client().await, bench.client().await);
     let latch = other.latch("x", 3);
-    let mut waiting = pin!(latch.wait());
+    let mut waiting = pin!(latch.opened());
     assert!(waits(waiting.as_mut()).await);
     assert_eq!(arrive(&one, 3, "a").await, (1, 2));
     assert_eq!(arrive(&other, 3, "b").await, (2, 1));
     assert!(waits(waiting.as_mut()).await);
     assert_eq!(arrive(&one, 3, "c").await, (3, 0));
     at_once(waiting).await.unwrap();
-    at_once(one.latch("x", 3).wait()).await.unwrap();
+    at_once(one.latch("x", 3).opened()).await.unwrap();
 }
 
 #[tokio::test]
@@ -58,8 +58,8 @@ async fn latch_that_is_shut_reports_how_many_parties_have_arrived() {
     assert_eq!(votes, "a: answers\nb: answers\nc: answers");
     assert!(error.is_retryable());
     let start = bench.time.now();
-    let waiting = locks.latch("x", 2).wait_for(ms(700));
-    assert_eq!(arrived(bench.drive(waiting.wait()).await), 1);
+    let waiting = locks.latch("x", 2).wait(ms(700));
+    assert_eq!(arrived(bench.drive(waiting.opened()).await), 1);
     let took = bench.time.now().since(start);
     assert!(took >= ms(700) && took < ms(720), "{took:?}");
 }
@@ -156,7 +156,7 @@ async fn latch_gets_no_vote_from_a_node_that_restarted_after_it_was_made() {
     let younger = locks.latch("y", 1);
     at_once(younger.arrive()).await.unwrap();
     bench.nodes[1].fail_with(Some(unreachable()));
-    bench.drive(younger.wait()).await.unwrap();
+    bench.drive(younger.opened()).await.unwrap();
 }
 
 /// The two nodes that answer may have lost the latch; the third, which has it, is unreachable.
@@ -199,8 +199,8 @@ async fn latch_of_nodes_that_may_have_forgotten_it_fails_at_once_and_a_shorter_t
     let error = at_once(shorter.arrive()).await.unwrap_err();
     assert!(error.to_string().contains("vote on it in 47 s"), "{error}");
     // A client that waits long enough succeeds without `init`.
-    let latch = latch.wait_for(Duration::from_secs(200));
-    let mut waiting = pin!(latch.wait());
+    let latch = latch.wait(Duration::from_secs(200));
+    let mut waiting = pin!(latch.opened());
     assert!(waits(waiting.as_mut()).await);
     bench.pass_in(Duration::from_secs(138), ms(500)).await;
     at_once(locks.latch("x", 1).ttl(life).arrive())
@@ -227,16 +227,16 @@ async fn latch_ends_with_its_ttl_unless_a_client_waits() {
     at_once(of("a").arrive()).await.unwrap();
     {
         let latch = of("");
-        let mut waiting = pin!(latch.wait());
+        let mut waiting = pin!(latch.opened());
         assert!(waits(waiting.as_mut()).await);
         bench.pass_in(life * 3, ms(100)).await;
         assert!(waits(waiting.as_mut()).await);
     }
     bench.pass_in(life - ms(1_000), ms(100)).await;
-    let seen = bench.drive(of("").wait_for(Duration::ZERO).wait()).await;
+    let seen = bench.drive(of("").wait(Duration::ZERO).opened()).await;
     assert_eq!(arrived(seen), 1);
     bench.pass_in(life + ms(100), ms(100)).await;
-    let seen = bench.drive(of("").wait_for(Duration::ZERO).wait()).await;
+    let seen = bench.drive(of("").wait(Duration::ZERO).opened()).await;
     assert_eq!(arrived(seen), 0);
 }
 
@@ -246,7 +246,7 @@ async fn latch_is_found_open_within_a_second_when_every_wake_is_lost() {
     let (one, other) = (bench.client().await, bench.client().await);
     bench.nodes.iter().for_each(|node| node.lose_wakes(true));
     let latch = other.latch("x", 1);
-    let mut waiting = pin!(latch.wait());
+    let mut waiting = pin!(latch.opened());
     assert!(waits(waiting.as_mut()).await);
     at_once(one.latch("x", 1).arrive()).await.unwrap();
     let start = bench.time.now();
@@ -264,7 +264,7 @@ async fn latch_is_found_open_by_a_waiter_although_no_node_has_all_parties() {
         .await
         .unwrap();
     let latch = other.latch("x", 4);
-    let mut waiting = pin!(latch.wait());
+    let mut waiting = pin!(latch.opened());
     assert!(waits(waiting.as_mut()).await);
     for (party, away) in [("a", 0), ("b", 1), ("c", 2)] {
         bench.nodes[away].fail_with(Some(unreachable()));
@@ -283,7 +283,7 @@ async fn latch_wait_that_is_dropped_sends_no_more_requests() {
     let locks = bench.client().await;
     {
         let latch = locks.latch("x", 2);
-        let mut waiting = pin!(latch.wait());
+        let mut waiting = pin!(latch.opened());
         assert!(waits(waiting.as_mut()).await);
         bench.pass(ms(2_000)).await;
     }
@@ -320,16 +320,16 @@ async fn latch_wait_is_cancelled_when_the_client_is_closed() {
     let bench = Bench::new(3).await;
     let locks = bench.client().await;
     let latch = locks.latch("x", 2);
-    let mut waiting = pin!(latch.wait());
+    let mut waiting = pin!(latch.opened());
     assert!(waits(waiting.as_mut()).await);
     at_once(locks.clone().close()).await;
     let error = at_once(waiting).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the wait at `x` was cancelled: the client was closed"
+        "the client was closed while it waited at `x`"
     );
     let error = at_once(latch.arrive()).await.unwrap_err();
-    assert!(matches!(error, LatchError::Cancelled { .. }), "{error}");
+    assert!(matches!(error, LatchError::Closed { .. }), "{error}");
     assert!(!error.is_retryable() && error.votes().is_none());
 }
 
@@ -353,7 +353,7 @@ async fn latch_waiters_of_one_client_are_refreshed_together() {
     let waiters: Vec<_> = (0..50)
         .map(|_| {
             let latch = locks.latch("x", 1);
-            tokio::spawn(async move { latch.wait().await })
+            tokio::spawn(async move { latch.opened().await })
         })
         .collect();
     bench.pass(ms(2_000)).await;

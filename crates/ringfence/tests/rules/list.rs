@@ -2,7 +2,9 @@
 
 use std::pin::pin;
 
-use ringfence::{HolderKind, ListError, ListedLock, LockList, LockState, Locks};
+use ringfence::Locks;
+
+use ringfence::admin::{HolderKind, ListError, ListedLock, LockList, LockState};
 
 use super::bench::*;
 

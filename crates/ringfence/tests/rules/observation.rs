@@ -6,10 +6,12 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringfence::{Event, Listener, LockKind, Locks, Lost, NodeState, RenewalOutcome};
+use ringfence::{Locks, Lost};
+
+use ringfence::observe::{Event, Listener, LockKind, NodeState, RenewalOutcome};
 use ringfence_testkit::wait_until;
 
-use crate::bench::{Bench, at_once, ms, poll_once, waits};
+use crate::rules::bench::{Bench, at_once, ms, poll_once, waits};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

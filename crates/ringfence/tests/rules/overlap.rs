@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use ringfence::{AcquireError, ConfigError, Owner};
 
-use crate::bench::{Bench, at_once, ms, waits};
+use crate::rules::bench::{Bench, at_once, ms, waits};
 
 /// An owner cannot wait for a lock that it has itself: it gets an error at once, and nothing is
 /// sent.

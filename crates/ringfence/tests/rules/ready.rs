@@ -7,8 +7,8 @@ use ringfence::ConnectError;
 use ringfence::node::{CallError, Trouble, TroubleKind};
 use tracing::Level;
 
-use crate::bench::{Bench, at_once, idle, ms, waits};
-use crate::log::Log;
+use crate::rules::bench::{Bench, at_once, idle, ms, waits};
+use crate::rules::log::Log;
 
 fn failing(kind: TroubleKind, detail: &str) -> Option<CallError> {
     Some(CallError::NotSent(Trouble::new(kind, detail)))

@@ -1,8 +1,10 @@
 //! Receipts: a hold that one process leaves, and another extends and releases.
 
-use ringfence::{ConfigError, ExtendError, Lost, Receipt, ReleaseError, ReleaseReceiptError};
+use ringfence::{ConfigError, ExtendError, Lost, ReleaseError};
 
-use crate::bench::{Bench, assert_lost, at_once, foreign, ms};
+use ringfence::receipt::{Receipt, ReleaseReceiptError};
+
+use crate::rules::bench::{Bench, assert_lost, at_once, foreign, ms};
 
 #[tokio::test]
 async fn a_left_lock_stays_until_its_ttl_and_is_not_renewed() {

@@ -5,7 +5,7 @@ use std::pin::pin;
 use ringfence::{AcquireError, ConfigError, Lost, Owner, ReleaseError};
 use ringfence_core::message::Op;
 
-use crate::bench::{Bench, at_once, idle, ms, poll_once, waits};
+use crate::rules::bench::{Bench, at_once, idle, ms, poll_once, waits};
 
 #[tokio::test]
 async fn the_first_of_two_releases_does_not_free_the_lock() {
@@ -217,7 +217,7 @@ async fn acquiring_twice_with_one_owner_logs_no_warning() {
     let bench = Bench::new(1).await;
     let locks = bench.client().await;
     let owner = Owner::new();
-    let (log, _scope) = crate::log::Log::listen();
+    let (log, _scope) = crate::rules::log::Log::listen();
     let _one = at_once(locks.mutex("x").owner(&owner).lock())
         .await
         .unwrap();

@@ -6,7 +6,7 @@ use ringfence::ReleaseError;
 use ringfence::clock::Clock;
 use ringfence_core::message::{Op, Release};
 
-use crate::bench::{Bench, at_once, foreign, idle, ms};
+use crate::rules::bench::{Bench, at_once, foreign, idle, ms};
 
 #[tokio::test]
 async fn rule_10_a_release_returns_ok_when_a_majority_released() {
@@ -213,7 +213,7 @@ async fn g6_a_dropped_guard_is_released_with_the_system_clock() {
             .cloned()
             .fold(ringfence::Locks::builder(), ringfence::Builder::node)
     };
-    builder().init(false).await.unwrap();
+    builder().init().await.unwrap();
     let locks = builder().clock(Clock::System).connect().await.unwrap();
     nodes[2].hold_replies(true);
     drop(locks.mutex("x").lock().await.unwrap());

@@ -8,7 +8,7 @@ use ringfence::{Lost, ReleaseError};
 use ringfence_core::message::Op;
 use tokio::task::yield_now;
 
-use crate::bench::{Bench, at_once, idle, ms, waits};
+use crate::rules::bench::{Bench, at_once, idle, ms, waits};
 
 fn extends(op: &Op) -> bool {
     matches!(op, Op::Extend { .. })

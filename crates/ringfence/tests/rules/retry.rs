@@ -7,8 +7,8 @@ use ringfence::{AcquireError, Lock};
 use ringfence_core::message::Op;
 use tracing::Level;
 
-use crate::bench::{Bench, at_once, idle, ms, waits};
-use crate::log::Log;
+use crate::rules::bench::{Bench, at_once, idle, ms, waits};
+use crate::rules::log::Log;
 
 fn acquires(op: &Op) -> bool {
     matches!(op, Op::Acquire { .. })

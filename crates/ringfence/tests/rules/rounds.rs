@@ -3,14 +3,15 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use ringfence::admin::LockState;
 use ringfence::clock::Clock;
 use ringfence::node::{CallError, Trouble, TroubleKind};
-use ringfence::{AcquireError, ExtendError, LockState, Locks, ReleaseError};
+use ringfence::{AcquireError, ExtendError, Locks, ReleaseError};
 use ringfence_core::message::{Acquire, Op};
 use ringfence_core::protocol::Vote;
 
-use crate::bench::{Bench, at_once, foreign, ms, unreachable, waits};
-use crate::delaying_node::DelayingNode;
+use crate::rules::bench::{Bench, at_once, foreign, ms, unreachable, waits};
+use crate::rules::delaying_node::DelayingNode;
 
 #[tokio::test]
 async fn rule_3_all_nodes_receive_the_request_at_once() {

@@ -5,8 +5,8 @@ use std::fmt::{Debug, Display};
 use ringfence::entropy::Entropy;
 use ringfence::{Guard, HoldError, Locks, PlainGuard};
 
-use crate::bench::{Bench, at_once, ms};
-use crate::log::Log;
+use crate::rules::bench::{Bench, at_once, ms};
+use crate::rules::log::Log;
 
 /// The texts that were shown so far, and the secrets that must not be in them.
 #[derive(Default)]
@@ -44,7 +44,7 @@ async fn no_secret_is_ever_shown() {
     show_losses(&mut shown, &bench, &one, guard).await;
     let receipt = at_once(one.mutex("r").lock()).await.unwrap().leave();
     shown.debug(at_once(other.mutex("r").release_receipt(&receipt)).await);
-    shown.error(ringfence::Receipt::parse("secret.secret").unwrap_err());
+    shown.error(ringfence::receipt::Receipt::parse("secret.secret").unwrap_err());
     drop((one, other, plain));
 
     let lines = log.lines();

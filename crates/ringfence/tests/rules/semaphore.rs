@@ -1,11 +1,13 @@
 //! Semaphores: at most as many holders as permits, in queue order, and nothing left on the nodes.
 
-use ringfence::{AcquireError, InspectError, Lost, SemaphoreGuard};
+use ringfence::{AcquireError, Lost, SemaphoreGuard};
+
+use ringfence::admin::InspectError;
 use ringfence_core::message::{AcquireSlot, Op};
 use ringfence_core::name::Name;
 
-use crate::bench::{Bench, at_once, idle, ms};
-use crate::log::Log;
+use crate::rules::bench::{Bench, at_once, idle, ms};
+use crate::rules::log::Log;
 
 /// The number of slots of `name` that have a holder on some node.
 pub(crate) fn taken(bench: &Bench, name: &str, permits: u32) -> usize {
@@ -47,11 +49,14 @@ async fn each_permit_holds_its_own_slot() {
     slots.sort_unstable();
     assert_eq!(slots, [0, 1, 2]);
     let error = at_once(semaphore.try_acquire()).await.unwrap_err();
-    assert!(matches!(error, AcquireError::Held { .. }), "{error}");
     assert!(
-        error.to_string().starts_with("`s` is held by job"),
+        matches!(error, AcquireError::Full { permits: 3, .. }),
         "{error}"
     );
+    assert!(error.is_held() && error.is_retryable());
+    let text = error.to_string();
+    let told = "`s` is full: 3 of 3 permits are taken; one is held by job";
+    assert!(text.starts_with(told), "{text}");
     bench.pass(ms(30_000)).await;
     for guard in &guards {
         assert_eq!(guard.check(), Ok(()), "all are renewed");
@@ -157,7 +162,7 @@ async fn a_released_slot_goes_to_the_first_waiter_without_delay() {
     }
     assert_eq!(waiting(&bench, "s"), [3, 3, 3]);
     let error = at_once(semaphore.try_acquire()).await.unwrap_err();
-    assert!(matches!(error, AcquireError::Held { .. }), "{error}");
+    assert!(matches!(error, AcquireError::Full { .. }), "{error}");
     let slot = one.slot();
     bench.log_operations();
     at_once(one.release()).await.unwrap();

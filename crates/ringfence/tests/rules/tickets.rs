@@ -9,8 +9,8 @@ use ringfence::{AcquireError, Guard, Locks};
 use ringfence_core::message::{Op, Wake};
 use ringfence_core::name::Name;
 
-use crate::bench::{Bench, at_once, idle, ms, unreachable, waits};
-use crate::wrapper::delegate;
+use crate::rules::bench::{Bench, at_once, idle, ms, unreachable, waits};
+use crate::rules::wrapper::delegate;
 
 /// The number of tickets in the queue of `name`, node by node.
 fn in_queue(bench: &Bench, name: &str) -> Vec<usize> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use ringfence::clock::{Clock, SteppedClock};
 use ringfence::{AcquireError, Locks, Lost};
 
-use crate::bench::{Bench, at_once, idle, ms, waits};
-use crate::delaying_node::DelayingNode;
+use crate::rules::bench::{Bench, at_once, idle, ms, waits};
+use crate::rules::delaying_node::DelayingNode;
 
 /// Ten seconds minus the drift: one per cent and two milliseconds.
 const TEN_SECONDS_LESS_DRIFT: Duration = ms(10_000 - 100 - 2);

@@ -3,8 +3,8 @@
 use ringfence::{AcquireError, Lost};
 use tracing::Level;
 
-use crate::bench::{Bench, at_once, ms};
-use crate::log::{Log, LoggedEvent};
+use crate::rules::bench::{Bench, at_once, ms};
+use crate::rules::log::{Log, LoggedEvent};
 
 /// The events whose text contains `words`.
 fn logged(log: &Log, words: &str) -> Vec<LoggedEvent> {

@@ -3,14 +3,14 @@
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::Poll;
+use std::time::Duration;
 
 use futures_core::Stream;
-use ringfence::{
-    AcquireError, ConfigError, ConnectError, HoldError, InspectError, LeaderChange, Locks, Lost,
-    Observer, Owner,
-};
+use ringfence::admin::InspectError;
+use ringfence::observe::{LeaderChange, Observer};
+use ringfence::{AcquireError, ConfigError, ConnectError, HoldError, Locks, Lost, Owner};
 
-use crate::bench::{Bench, at_once, ms, poll_once, waits};
+use crate::rules::bench::{Bench, at_once, ms, poll_once, waits};
 
 #[tokio::test]
 async fn a_wait_can_go_back_to_no_limit() {
@@ -24,8 +24,8 @@ async fn a_wait_can_go_back_to_no_limit() {
     drop(bench.drive(waiting).await.unwrap());
 
     let latch = bench.client().await.latch("l", 1);
-    let latch = latch.wait_for(ms(100)).wait_for(None);
-    let mut waiting = pin!(latch.wait());
+    let latch = latch.wait(ms(100)).wait(None);
+    let mut waiting = pin!(latch.opened());
     assert!(waits(waiting.as_mut()).await);
     bench.pass(ms(1000)).await;
     assert!(waits(waiting.as_mut()).await);
@@ -40,7 +40,7 @@ async fn a_client_is_closed_by_reference_and_says_so() {
     at_once(locks.close()).await;
     assert!(locks.is_closed() && clone.is_closed());
     let error = at_once(clone.mutex("x").lock()).await.unwrap_err();
-    assert!(matches!(error, AcquireError::Cancelled { .. }), "{error}");
+    assert!(matches!(error, AcquireError::Closed { .. }), "{error}");
     assert!(!error.is_retryable() && !error.is_held() && error.holder().is_none());
     at_once(locks.close()).await;
 }
@@ -251,7 +251,7 @@ async fn errors_are_typed_and_can_be_cloned() {
     let permits = at_once(locks.semaphore("x", 0).acquire()).await;
     let expected = ConfigError::Permits {
         permits: 0,
-        most: ringfence::PERMITS_MAX,
+        most: ringfence::Semaphore::PERMITS_MAX,
     };
     assert_eq!(invalid(permits.unwrap_err()), expected);
     let attempts = at_once(locks.mutex("x").attempts(0).lock()).await;
@@ -308,4 +308,47 @@ fn a_blocking_call_inside_a_task_panics_with_our_text_at_the_caller_s_line() {
     assert!(runtime.block_on(blocking).unwrap());
     let _current = runtime.enter();
     assert!(lock.lock().is_ok(), "a current runtime is no task");
+}
+
+#[tokio::test]
+async fn the_defaults_of_a_client_count_unless_a_lock_sets_its_own() {
+    let bench = Bench::new(3).await;
+    let builder = bench.builder().label("defaults");
+    let builder = builder.wait(ms(700)).no_quorum_after(ms(300));
+    let builder = builder.max_hold(ms(30_000)).renew(false);
+    let locks = builder.connect().await.unwrap();
+
+    // Not renewed: it ends with its TTL.
+    let guard = at_once(locks.mutex("x").lock()).await.unwrap();
+    let began = bench.time.now();
+    assert_eq!(bench.drive(guard.lost()).await, Lost::Expired);
+    assert!(bench.time.now().since(began) < ms(11_000));
+    drop(guard);
+    // Renewed because the lock says so, until the bound of the client.
+    let guard = at_once(locks.mutex("x").renew(true).lock()).await.unwrap();
+    let began = bench.time.now();
+    assert_eq!(bench.drive(guard.lost()).await, Lost::MaxHold);
+    assert!(bench.time.now().since(began) >= ms(29_000));
+    drop(guard);
+
+    let _held = bench.lock_x().await;
+    for (lock, wait) in [
+        (locks.mutex("x"), ms(700)),
+        (locks.mutex("x").wait(ms(100)), ms(100)),
+    ] {
+        let began = bench.time.now();
+        let error = bench.drive(lock.lock()).await.unwrap_err();
+        let waited = bench.time.now().since(began);
+        assert!(error.is_held(), "{error}");
+        assert!(waited >= wait && waited < wait + ms(200), "{waited:?}");
+    }
+    bench.break_first(2);
+    let began = bench.time.now();
+    let error = bench.drive(locks.mutex("y").lock()).await.unwrap_err();
+    assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error}");
+    let waited = bench.time.now().since(began);
+    assert!(waited >= ms(300) && waited < ms(650), "{waited:?}");
+
+    let zero = bench.builder().max_hold(Duration::ZERO).connect().await;
+    assert!(zero.unwrap_err().to_string().contains("max_hold"));
 }

@@ -10,10 +10,10 @@ use ringfence::{AcquireError, Builder, ExtendError, Locks, Lost};
 use ringfence_core::protocol::Vote;
 use ringfence_testkit::{Flavor, Fleet, Server, WallClock, wait_until_async};
 
-use crate::partition::Partition;
-use crate::redlock::Redlock;
-use crate::stage::*;
-use crate::witness::until_held_by;
+use crate::fleet::stage::*;
+use crate::scenarios::partition::Partition;
+use crate::scenarios::redlock::Redlock;
+use crate::scenarios::witness::until_held_by;
 
 /// The node whose clock is set.
 const JUMPS: usize = 2;
@@ -58,7 +58,7 @@ async fn a_clock_step_of_valkey_past_the_ttl_is_noticed_and_grants_no_second_loc
 async fn a_step_past_the_ttl_is_noticed(flavor: Flavor) {
     const TTL: Duration = Duration::from_secs(6);
     let (fleet, clock) = clocked(flavor);
-    builder(&fleet.urls()).init(false).await.unwrap();
+    builder(&fleet.urls()).init().await.unwrap();
     let party = Partition::before(&fleet, &[3, 4]);
     let (plain, plain_other) = (
         Redlock::connect(&party.urls()).await,
@@ -112,7 +112,7 @@ async fn a_new_client_that_cannot_detect_the_step_has_a_higher_fence_and_no_upda
         builder.quarantine(Duration::from_secs(100))
     };
     let (fleet, clock) = clocked(Flavor::Redis);
-    wide(&fleet.urls()).init(false).await.unwrap();
+    wide(&fleet.urls()).init().await.unwrap();
     let party = Partition::before(&fleet, &[3, 4]);
     let plain = Redlock::connect(&party.urls()).await;
     let locks = wide(&party.urls()).connect().await.unwrap();

@@ -4,10 +4,10 @@
 use ringfence_core::protocol::Vote;
 use ringfence_testkit::{Fleet, wait_until_async};
 
-use crate::redlock::Redlock;
-use crate::short_quarantine;
-use crate::stage::*;
-use crate::witness::{refused_by_quarantine_of, until_held_by};
+use crate::fleet::stage::*;
+use crate::scenarios::redlock::Redlock;
+use crate::scenarios::short_quarantine;
+use crate::scenarios::witness::{refused_by_quarantine_of, until_held_by};
 
 #[tokio::test]
 async fn a_long_held_lock_is_restored_on_every_node_that_lost_it() {

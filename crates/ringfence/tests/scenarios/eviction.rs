@@ -3,8 +3,8 @@
 use ringfence::ConnectError;
 use ringfence_testkit::{Flavor, Fleet, Server, wait_until};
 
-use crate::redlock::Redlock;
-use crate::stage::*;
+use crate::fleet::stage::*;
+use crate::scenarios::redlock::Redlock;
 
 /// The memory that the servers may use beyond what they need to run.
 const ROOM_BYTES: u64 = 2_000_000;
@@ -30,7 +30,7 @@ async fn fill_until_gone(server: &Server, name: &str) {
 #[tokio::test]
 async fn a_node_that_evicts_does_not_vote_and_the_error_says_why() {
     let fleet = Fleet::start_with(3, |node| Server::builder(Flavor::ALL[node % 2]));
-    builder(&fleet.urls()).init(false).await.unwrap();
+    builder(&fleet.urls()).init().await.unwrap();
     for server in fleet.iter() {
         let memory = server.command(&["INFO", "memory"]);
         let used = memory

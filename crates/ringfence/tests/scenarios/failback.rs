@@ -3,10 +3,10 @@
 
 use ringfence_testkit::{Flavor, Fleet, Proxy, Server, ServerBuilder, wait_until};
 
-use crate::partition::Partition;
-use crate::redlock::Redlock;
-use crate::stage::*;
-use crate::witness::refused_by_quarantine_of;
+use crate::fleet::stage::*;
+use crate::scenarios::partition::Partition;
+use crate::scenarios::redlock::Redlock;
+use crate::scenarios::witness::refused_by_quarantine_of;
 
 /// A server that starts to replicate at once.
 fn quick(flavor: Flavor) -> ServerBuilder {
@@ -32,7 +32,7 @@ async fn fail_over_and_back(flavor: Flavor, asking: Asking) {
     let urls = format!("{},{}", master.url(), rest.urls());
     let party_urls = format!("{},{}", address.url(), party.urls());
     replica.follow(&master);
-    builder(&urls).init(false).await.unwrap();
+    builder(&urls).init().await.unwrap();
     let (plain, plain_other) = (
         Redlock::connect(&party_urls).await,
         Redlock::connect(&urls).await,

@@ -5,10 +5,10 @@ use std::time::Duration;
 use ringfence_core::protocol::Vote;
 use ringfence_testkit::{Flavor, Fleet, Persistence, Proxy, Server, wait_until, wait_until_async};
 
-use crate::partition::Partition;
-use crate::redlock::Redlock;
-use crate::stage::*;
-use crate::witness::{refused_by_quarantine_of, until_held_by};
+use crate::fleet::stage::*;
+use crate::scenarios::partition::Partition;
+use crate::scenarios::redlock::Redlock;
+use crate::scenarios::witness::{refused_by_quarantine_of, until_held_by};
 
 /// A master with a replica, and the address of whichever is the present master.
 pub(crate) struct Pair {
@@ -68,7 +68,7 @@ async fn a_promoted_replica_that_missed_a_lock_does_not_vote() {
         let party = Partition::before(&rest, &[1]);
         let urls = format!("{},{}", pair.address.url(), rest.urls());
         let party_urls = format!("{},{}", pair.address.url(), party.urls());
-        builder(&urls).init(false).await.unwrap();
+        builder(&urls).init().await.unwrap();
         let (plain, plain_other) = (
             Redlock::connect(&party_urls).await,
             Redlock::connect(&urls).await,
@@ -147,7 +147,7 @@ async fn a_replica_that_is_started_as_a_master_does_not_vote() {
         let party = Partition::before(&rest, &[1]);
         let urls = format!("{},{}", address.url(), rest.urls());
         let party_urls = format!("{},{}", address.url(), party.urls());
-        builder(&urls).init(false).await.unwrap();
+        builder(&urls).init().await.unwrap();
         // Not in its configuration, so that its next start makes it a master.
         let port = link.addr().port().to_string();
         replica.command(&["REPLICAOF", "127.0.0.1", &port]);

@@ -3,15 +3,15 @@
 use ringfence::ExtendError;
 use ringfence_testkit::{Flavor, Fleet, Server, wait_until_async};
 
-use crate::redlock::Redlock;
-use crate::short_quarantine;
-use crate::stage::*;
-use crate::witness::{refused_by_quarantine_of, until_held_by};
+use crate::fleet::stage::*;
+use crate::scenarios::redlock::Redlock;
+use crate::scenarios::short_quarantine;
+use crate::scenarios::witness::{refused_by_quarantine_of, until_held_by};
 
 #[tokio::test]
 async fn a_flushed_minority_does_not_affect_the_lock() {
     let fleet = Fleet::start_with(5, |node| Server::builder(Flavor::ALL[node % 2]));
-    builder(&fleet.urls()).init(false).await.unwrap();
+    builder(&fleet.urls()).init().await.unwrap();
     let plain = Redlock::connect(&fleet.urls()).await;
     let (locks, other) = (connect(&fleet.urls()).await, connect(&fleet.urls()).await);
     until_granted_by(&locks, "another", &[true; 5]).await;

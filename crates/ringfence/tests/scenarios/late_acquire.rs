@@ -6,8 +6,8 @@ use ringfence::AcquireError;
 use ringfence_core::protocol::Vote;
 use ringfence_testkit::{Fault, Fleet, Proxy, wait_until_async};
 
-use crate::redlock::Redlock;
-use crate::stage::*;
+use crate::fleet::stage::*;
+use crate::scenarios::redlock::Redlock;
 
 const NODE_TIMEOUT: Duration = Duration::from_millis(300);
 /// Much longer than a client needs to close an unresponsive connection and to use another.
@@ -16,7 +16,7 @@ const LATE: Duration = Duration::from_secs(4);
 #[tokio::test]
 async fn an_acquire_that_arrives_after_its_undo_is_refused() {
     let fleet = Fleet::start(3);
-    builder(&fleet.urls()).init(false).await.unwrap();
+    builder(&fleet.urls()).init().await.unwrap();
     let slow = [Proxy::in_front_of(&fleet[0]), Proxy::in_front_of(&fleet[1])];
     let urls = format!("{},{},{}", slow[0].url(), slow[1].url(), fleet[2].url());
     let plain = Redlock::with_timeout(&urls, NODE_TIMEOUT).await;

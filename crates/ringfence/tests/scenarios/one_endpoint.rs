@@ -7,10 +7,10 @@ use ringfence::{Builder, Held, Locks, Lost, Owner, Tier};
 use ringfence_core::time::Timestamp;
 use ringfence_testkit::{Flavor, Persistence, wait_until_async};
 
-use crate::failover::Pair;
-use crate::redlock::Redlock;
-use crate::stage::{self, PATIENCE, SOON, has_key, now, says};
-use crate::witness::refused_by_quarantine_of;
+use crate::fleet::stage::{self, PATIENCE, SOON, has_key, now, says};
+use crate::scenarios::failover::Pair;
+use crate::scenarios::redlock::Redlock;
+use crate::scenarios::witness::refused_by_quarantine_of;
 
 const WINDOW: Duration = Duration::from_secs(1);
 const QUARANTINE: Duration = Duration::from_secs(14);
@@ -38,7 +38,7 @@ async fn newcomer(urls: &str) -> Timestamp {
 }
 
 /// Waits until the holder of `name` on the new master is `token`.
-async fn until_restored(pair: &Pair, name: &str, token: &ringfence::Token) {
+async fn until_restored(pair: &Pair, name: &str, token: &ringfence::receipt::Token) {
     wait_until_async("the lock to be put back", SOON, async || {
         let holder = pair.replica.command(&["GET", name]);
         holder == token.expose()
@@ -53,7 +53,7 @@ async fn a_failover_makes_no_second_holder_and_costs_the_holder_nothing() {
     for flavor in Flavor::ALL {
         let pair = Pair::start(flavor, Persistence::None);
         let urls = pair.address.url();
-        builder(&urls).init(false).await.unwrap();
+        builder(&urls).init().await.unwrap();
         let (plain, plain_other) = (Redlock::connect(&urls).await, Redlock::connect(&urls).await);
         let (locks, other) = (connect(&urls).await, connect(&urls).await);
         // Older than the cut: the new master will have this holder, but not its release.
@@ -97,7 +97,7 @@ async fn a_failover_makes_no_second_holder_and_costs_the_holder_nothing() {
 async fn a_failover_carries_every_kind_of_lock_through_but_a_plain_one() {
     let pair = Pair::start(Flavor::Redis, Persistence::None);
     let urls = pair.address.url();
-    builder(&urls).init(false).await.unwrap();
+    builder(&urls).init().await.unwrap();
     let locks = connect(&urls).await;
     pair.cut_replication();
     let owner = Owner::new();
@@ -123,7 +123,7 @@ async fn a_failover_carries_every_kind_of_lock_through_but_a_plain_one() {
 async fn a_lease_that_outlasts_a_failover_is_refused() {
     let pair = Pair::start(Flavor::Redis, Persistence::None);
     let urls = pair.address.url();
-    builder(&urls).init(false).await.unwrap();
+    builder(&urls).init().await.unwrap();
     let locks = connect(&urls).await;
     assert_eq!(locks.longest_ttl(), QUARANTINE - STALE_MASTER);
     let longer = TTL + Duration::from_millis(1);

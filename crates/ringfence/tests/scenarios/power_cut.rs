@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use ringfence_testkit::{Flavor, Fleet, Persistence, Server, wait_until};
 
-use crate::partition::Partition;
-use crate::redlock::Redlock;
-use crate::stage::*;
-use crate::witness::{refused_by_quarantine_of, until_held_by};
+use crate::fleet::stage::*;
+use crate::scenarios::partition::Partition;
+use crate::scenarios::redlock::Redlock;
+use crate::scenarios::witness::{refused_by_quarantine_of, until_held_by};
 
 fn fleet_with(flavor: Flavor, persistence: Persistence) -> Fleet {
     Fleet::start_with(3, |_| Server::builder(flavor).persistence(persistence))
@@ -50,7 +50,7 @@ async fn a_node_that_lost_its_last_writes_does_not_grant_a_held_lock() {
         (Flavor::Redis, Persistence::Snapshot),
     ] {
         let fleet = fleet_with(flavor, persistence);
-        builder(&fleet.urls()).init(false).await.unwrap();
+        builder(&fleet.urls()).init().await.unwrap();
         let party = Partition::before(&fleet, &[2]);
         let (plain, plain_other) = (
             Redlock::connect(&party.urls()).await,
@@ -82,7 +82,7 @@ async fn a_node_that_lost_its_last_writes_does_not_grant_a_held_lock() {
 async fn a_durable_node_keeps_the_lock_after_a_power_cut_and_votes_at_once() {
     for flavor in Flavor::ALL {
         let fleet = fleet_with(flavor, Persistence::AofAlways);
-        builder(&fleet.urls()).init(false).await.unwrap();
+        builder(&fleet.urls()).init().await.unwrap();
         let party = Partition::before(&fleet, &[2]);
         let (locks, other) = (connect(&party.urls()).await, connect(&fleet.urls()).await);
         party.begin();
@@ -102,7 +102,7 @@ async fn a_durable_node_keeps_the_lock_after_a_power_cut_and_votes_at_once() {
 async fn a_lock_that_expired_while_its_nodes_were_down_is_free_after_their_restart() {
     for persistence in [Persistence::AofAlways, Persistence::AofEverysec] {
         let fleet = fleet_with(Flavor::Redis, persistence);
-        builder(&fleet.urls()).init(false).await.unwrap();
+        builder(&fleet.urls()).init().await.unwrap();
         let locks = connect(&fleet.urls()).await;
         until_granted_by(&locks, "another", &[true; 3]).await;
         let ttl = Duration::from_secs(2);

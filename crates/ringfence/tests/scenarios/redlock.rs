@@ -11,7 +11,7 @@ use redis::{AsyncConnectionConfig, Cmd, RedisResult};
 use ringfence_core::time::Timestamp;
 use tokio::sync::Mutex;
 
-use crate::stage::now;
+use crate::fleet::stage::now;
 
 const DELETE_IF_OURS: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then \
     return redis.call('del',KEYS[1]) else return 0 end";

@@ -4,16 +4,16 @@
 use ringfence::ReleaseError;
 use ringfence_testkit::{Flavor, Fleet, Server};
 
-use crate::partition::Partition;
-use crate::redlock::Redlock;
-use crate::stage::*;
-use crate::witness::{refused_by_quarantine_of, until_held_by};
+use crate::fleet::stage::*;
+use crate::scenarios::partition::Partition;
+use crate::scenarios::redlock::Redlock;
+use crate::scenarios::witness::{refused_by_quarantine_of, until_held_by};
 
 #[tokio::test]
 async fn a_node_that_restarted_without_data_does_not_grant_a_held_lock() {
     for flavor in Flavor::ALL {
         let fleet = Fleet::start_with(5, |_| Server::builder(flavor));
-        builder(&fleet.urls()).init(false).await.unwrap();
+        builder(&fleet.urls()).init().await.unwrap();
         let party = Partition::before(&fleet, &[3, 4]);
         let (plain, plain_other) = (
             Redlock::connect(&party.urls()).await,

@@ -3,16 +3,16 @@
 use ringfence_core::protocol::Vote;
 use ringfence_testkit::{Flavor, Fleet, Persistence, Server, wait_until_async};
 
-use crate::redlock::Redlock;
-use crate::stage::*;
-use crate::witness::until_held_by;
+use crate::fleet::stage::*;
+use crate::scenarios::redlock::Redlock;
+use crate::scenarios::witness::until_held_by;
 
 #[tokio::test]
 async fn a_lock_is_held_through_a_rolling_upgrade_of_durable_nodes() {
     let fleet = Fleet::start_with(3, |node| {
         Server::builder(Flavor::ALL[node % 2]).persistence(Persistence::AofAlways)
     });
-    builder(&fleet.urls()).init(false).await.unwrap();
+    builder(&fleet.urls()).init().await.unwrap();
     let plain = Redlock::connect(&fleet.urls()).await;
     let (locks, other) = (connect(&fleet.urls()).await, connect(&fleet.urls()).await);
     until_granted_by(&locks, "another", &[true; 3]).await;

@@ -6,7 +6,7 @@ use ringfence::{Builder, Guard, Locks, Lost};
 use ringfence_core::time::Timestamp;
 use ringfence_testkit::Fleet;
 
-use crate::stage;
+use crate::fleet::stage;
 
 /// How long a node that lost its data does not vote.
 const QUARANTINE: Duration = Duration::from_secs(9);
@@ -17,7 +17,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 
 /// Initialises the servers of `fleet` as a new group.
 pub(crate) async fn init(fleet: &Fleet) {
-    let group = builder(&fleet.urls()).init(false).await.unwrap().group;
+    let group = builder(&fleet.urls()).init().await.unwrap().group;
     assert_eq!((group.window, group.quarantine), (WINDOW, QUARANTINE));
 }
 

@@ -3,9 +3,9 @@
 use ringfence::AcquireError;
 use ringfence_testkit::{Flavor, Fleet, Server};
 
-use crate::redlock::Redlock;
-use crate::short_quarantine;
-use crate::stage::*;
+use crate::fleet::stage::*;
+use crate::scenarios::redlock::Redlock;
+use crate::scenarios::short_quarantine;
 
 #[tokio::test]
 async fn after_a_restart_of_all_nodes_no_lock_is_granted_before_the_quarantine_ends() {

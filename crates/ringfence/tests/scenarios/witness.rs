@@ -4,7 +4,7 @@ use ringfence::Locks;
 use ringfence_core::protocol::Vote;
 use ringfence_testkit::{Fleet, wait_until_async};
 
-use crate::stage::{PATIENCE, SOON, has_key};
+use crate::fleet::stage::{PATIENCE, SOON, has_key};
 
 /// Waits until the servers that have the lock `name` are those of `expected`: a round is won before
 /// its last node has answered, and a node that missed it gets the lock with the next renewal.

@@ -3,8 +3,8 @@
 
 use ringfence_testkit::{Flavor, SentinelGroup};
 
-use crate::blocking_code::{keeps_its_lock_everywhere, one_thread};
-use crate::stage::*;
+use crate::fleet::blocking_code::{keeps_its_lock_everywhere, one_thread};
+use crate::sentinel::stage::*;
 
 #[test]
 fn blocking_code_keeps_its_lock_behind_sentinels() {

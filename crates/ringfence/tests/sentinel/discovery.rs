@@ -6,7 +6,7 @@ use std::time::Duration;
 use ringfence::clock::Clock;
 use ringfence_testkit::{Certificates, Flavor, SentinelGroup, wait_until_async};
 
-use crate::stage::*;
+use crate::sentinel::stage::*;
 
 #[tokio::test]
 async fn servers_and_sentinels_have_passwords_of_their_own() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ringfence::{AcquireError, Locks};
 use ringfence_testkit::{Flavor, Fleet, SentinelGroup, Server, wait_until_async};
 
-use crate::stage::*;
+use crate::sentinel::stage::*;
 
 /// One holder of each kind, and what all of them must see after a failover.
 struct Holders {
@@ -137,7 +137,7 @@ async fn a_master_that_was_stopped_grants_nothing_when_it_is_back_and_newcomers_
             .quarantine(Duration::from_secs(8))
             .ttl(Duration::from_secs(4))
     };
-    quick().init(false).await.unwrap();
+    quick().init().await.unwrap();
     let (locks, other) = (
         quick().connect().await.unwrap(),
         quick().connect().await.unwrap(),

@@ -3,7 +3,7 @@
 use ringfence::ConnectError;
 use ringfence_testkit::{Flavor, SentinelGroup};
 
-use crate::stage::*;
+use crate::sentinel::stage::*;
 
 async fn refusal(url: &str) -> String {
     match builder(url).connect().await.unwrap_err() {

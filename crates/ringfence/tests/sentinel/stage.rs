@@ -1,8 +1,10 @@
-//! Helpers of the tests of this program.
+//! Helpers of the tests with Sentinels.
 
 use std::time::Duration;
 
-use ringfence::{Builder, Locks, Votes};
+use ringfence::{Builder, Locks};
+
+use ringfence::votes::Votes;
 use ringfence_testkit::{SentinelGroup, Server};
 
 /// Longer than anything takes on a busy machine.
@@ -17,7 +19,7 @@ pub(crate) fn builder(urls: &str) -> Builder {
 
 /// Declares the nodes new and connects to them.
 pub(crate) async fn new_client(urls: &str) -> Locks {
-    builder(urls).init(false).await.unwrap();
+    builder(urls).init().await.unwrap();
     client(urls).await
 }
 

@@ -6,8 +6,8 @@ use ringfence_testkit::{
     FakeSentinel, Flavor, SentinelGroup, Server, Testimony, wait_until, wait_until_async,
 };
 
-use crate::log::Log;
-use crate::stage::*;
+use crate::rules::log::Log;
+use crate::sentinel::stage::*;
 
 /// Waits until a warning has `text`. The lock `job` is held and extended meanwhile, under one birth.
 async fn until_warned(group: &SentinelGroup, urls: &str, log: &Log, text: &str) {

@@ -2,21 +2,20 @@
 
 use std::time::Duration;
 
-use ringfence::node::{Examination, Found, Machine, ServerExamination};
+use ringfence::admin::{Examination, Found, Machine, ServerExamination};
 use ringfence_core::group::Group;
 
-use super::clocks::{agreeing, median};
 use super::diagnosis::Wait;
-use super::finding::{Finding, listed};
+use super::finding::{Check, Finding, listed};
 use super::server::exactly;
 use crate::duration;
 
 /// A larger difference between this machine's clock and the nodes' clocks is a warning.
 const OWN_CLOCK: Duration = Duration::from_secs(1);
 
-const GROUP: &str = "group";
-/// Two nodes that are one server. Programs rely on the names of checks, so this one stays.
-pub(super) const DUPLICATES: &str = "twins";
+const GROUP: Check = Check("group");
+/// Two nodes that are one server.
+pub(super) const DUPLICATES: Check = Check("duplicates");
 
 /// Compares the clock of each node with the other clocks. Nodes with an unknown clock have no
 /// finding.
@@ -42,33 +41,65 @@ pub(super) fn clocks(nodes: &[Examination]) -> Vec<Finding> {
         let says = format!("clock {own}{others}");
         findings.push(
             match apart_us.saturating_abs() {
-                _ if !agrees => Finding::problem(
-                    "clock",
+                _ if !agrees => Check("clock").problem(
                     format!("{says}: it cannot vote"),
                     "set its clock, and run a time service on it (chrony, ntpd, \
                      systemd-timesyncd)",
                 ),
-                apart if apart > window_us / 5 => Finding::warning(
-                    "clock",
+                apart if apart > window_us / 5 => Check("clock").warning(
                     says,
                     format!(
                         "check its time service: beyond {} it may lose its vote",
                         duration::show(window)
                     ),
                 ),
-                _ => Finding::ok("clock", says),
+                _ => Check("clock").ok(says),
             }
             .of(node),
         );
     }
     if middle_us.unsigned_abs() > OWN_CLOCK.as_micros() as u64 {
-        findings.push(Finding::warning(
-            "own-clock",
+        findings.push(Check("own-clock").warning(
             format!("this machine's clock is {} the nodes'", offset(-middle_us)),
             "locks do not depend on it, but times in logs will not match: set it",
         ));
     }
     findings
+}
+
+/// Which of the clocks accept the same ballot, if a client chooses the best ballot. Uses the
+/// clients' rule, with a window that is a tenth smaller, because clocks drift until the next check.
+fn agreeing(clocks_us: &[i64], window_us: i64) -> Vec<bool> {
+    let reach_us = window_us - window_us / 10;
+    let accepts = |clock_us: i64, ballot_us: i64| {
+        ballot_us > clock_us.saturating_sub(reach_us)
+            && ballot_us <= clock_us.saturating_add(reach_us)
+    };
+    let median_us = median(clocks_us);
+    let lowest = clocks_us
+        .iter()
+        .map(|clock_us| clock_us.saturating_sub(reach_us) + 1);
+    let candidates = lowest.chain([median_us]);
+    let best_us = candidates.max_by_key(|&ballot_us| {
+        let accepting = clocks_us
+            .iter()
+            .filter(|&&clock_us| accepts(clock_us, ballot_us));
+        (
+            accepting.count(),
+            -(ballot_us.saturating_sub(median_us)).saturating_abs(),
+        )
+    });
+    let best_us = best_us.unwrap_or(median_us);
+    let each = clocks_us.iter().map(|&clock_us| accepts(clock_us, best_us));
+    each.collect()
+}
+
+/// The lower median; zero for an empty list.
+pub(super) fn median(clocks_us: &[i64]) -> i64 {
+    let mut sorted = clocks_us.to_vec();
+    sorted.sort_unstable();
+    let middle = sorted.len().saturating_sub(1) / 2;
+    sorted.get(middle).copied().unwrap_or_default()
 }
 
 /// How far ahead or behind; the name of the other clock follows.
@@ -92,22 +123,18 @@ pub(super) fn findings(nodes: &[Examination], voting: usize, waiting: &[Wait]) -
 }
 
 fn count(nodes: usize) -> Finding {
-    const CHECK: &str = "count";
+    const CHECK: Check = Check("count");
     let spare = nodes - quorum(nodes);
     match nodes {
-        1 => Finding::ok(
-            CHECK,
-            "1 node: no locks while it is down; 3 nodes tolerate the loss of one",
-        ),
-        _ if nodes.is_multiple_of(2) => Finding::warning(
-            CHECK,
+        1 => CHECK.ok("1 node: no locks while it is down; 3 nodes tolerate the loss of one"),
+        _ if nodes.is_multiple_of(2) => CHECK.warning(
             format!(
                 "{nodes} nodes tolerate the loss of {spare}, as {} nodes do",
                 nodes - 1
             ),
             format!("use {} or {}", nodes - 1, nodes + 1),
         ),
-        _ => Finding::ok(CHECK, format!("{nodes} nodes tolerate the loss of {spare}")),
+        _ => CHECK.ok(format!("{nodes} nodes tolerate the loss of {spare}")),
     }
 }
 
@@ -120,12 +147,12 @@ fn duplicate_nodes(nodes: &[Examination]) -> Vec<Finding> {
             "{} are the same server, which would vote twice",
             listed(&names)
         );
-        Finding::problem(DUPLICATES, says, "name each server once")
+        DUPLICATES.problem(says, "name each server once")
     };
     let mut findings: Vec<Finding> = alike(nodes, same).into_iter().map(problem).collect();
     let known = nodes.iter().filter_map(run_id).count();
     if findings.is_empty() && known > 1 {
-        findings.push(Finding::ok(DUPLICATES, "no server is named twice"));
+        findings.push(DUPLICATES.ok("no server is named twice"));
     }
     findings
 }
@@ -136,15 +163,15 @@ fn run_id(node: &Examination) -> Option<&str> {
 }
 
 fn hosts(nodes: &[Examination]) -> Vec<Finding> {
-    const CHECK: &str = "hosts";
+    const CHECK: Check = Check("hosts");
     let warning = |names: Vec<&str>| {
         let says = format!("{} run on one host and fail together", listed(&names));
-        Finding::warning(CHECK, says, "give every node a machine of its own")
+        CHECK.warning(says, "give every node a machine of its own")
     };
     let mut findings: Vec<Finding> = alike(nodes, share).into_iter().map(warning).collect();
     if findings.is_empty() && nodes.len() > 1 {
         let says = "no two nodes share a host, as far as addresses tell";
-        findings.push(Finding::ok(CHECK, says));
+        findings.push(CHECK.ok(says));
     }
     findings
 }
@@ -179,8 +206,7 @@ pub(super) fn strangers(nodes: &[Examination]) -> Vec<Finding> {
     let common = common_group(nodes);
     let strange = groups(nodes).filter_map(|(node, group)| {
         let finding = if group.nodes != given {
-            Finding::problem(
-                GROUP,
+            GROUP.problem(
                 format!(
                     "belongs to a group of {} nodes, but {given} were given",
                     group.nodes
@@ -188,8 +214,7 @@ pub(super) fn strangers(nodes: &[Examination]) -> Vec<Finding> {
                 "use the same list of nodes in every client",
             )
         } else if common.is_some_and(|common| common != group) {
-            Finding::problem(
-                GROUP,
+            GROUP.problem(
                 format!("has other group settings than most nodes: {group}"),
                 "use the same window and quarantine in every client",
             )
@@ -205,19 +230,18 @@ fn group(nodes: &[Examination]) -> Option<Finding> {
     let common = common_group(nodes).filter(|_| strangers(nodes).is_empty())?;
     let [window, quarantine] = [common.window, common.quarantine].map(duration::show);
     let says = format!("one group: window {window}, quarantine {quarantine}");
-    Some(Finding::ok(GROUP, says))
+    Some(GROUP.ok(says))
 }
 
 fn votes(count: usize, voting: usize, waiting: &[Wait]) -> Finding {
-    const CHECK: &str = "votes";
+    const CHECK: Check = Check("votes");
     let quorum = quorum(count);
     let some = of_all(voting, count);
     if voting == count {
-        return Finding::ok(CHECK, format!("{some} may vote"));
+        return CHECK.ok(format!("{some} may vote"));
     }
     if voting >= quorum {
-        return Finding::warning(
-            CHECK,
+        return CHECK.warning(
             format!("{some} may vote, which is enough: {quorum} are needed"),
             "repair the others before one more fails",
         );
@@ -242,7 +266,7 @@ fn votes(count: usize, voting: usize, waiting: &[Wait]) -> Finding {
         1 => "the node does not vote: no lock can be taken".to_owned(),
         _ => format!("{some} may vote, but {quorum} are needed: no lock can be taken"),
     };
-    Finding::problem(CHECK, says, advice)
+    CHECK.problem(says, advice)
 }
 
 fn of_all(some: usize, all: usize) -> String {
@@ -282,5 +306,37 @@ pub(super) fn server(node: &Examination) -> Option<&ServerExamination> {
     match &node.found {
         Ok(Found::Server(server)) => Some(server),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW_US: i64 = 5_000_000;
+    const S: i64 = 1_000_000;
+
+    #[test]
+    fn a_clock_that_is_an_hour_off_agrees_with_no_other() {
+        let agreeing = |clocks_us: &[i64]| agreeing(clocks_us, WINDOW_US);
+        assert_eq!(agreeing(&[0, 3600 * S, 5]), [true, false, true]);
+        assert_eq!(agreeing(&[-3600 * S, 0, 5]), [false, true, true]);
+        assert_eq!(agreeing(&[0, 3600 * S]), [true, false]);
+        assert_eq!(agreeing(&[7]), [true]);
+    }
+
+    #[test]
+    fn clocks_within_two_windows_of_each_other_agree() {
+        assert_eq!(agreeing(&[0, 8 * S, 4 * S], WINDOW_US), [true; 3]);
+        // No ballot suits all three, but two of them are enough for a majority.
+        let two = agreeing(&[-6 * S, 0, 6 * S], WINDOW_US);
+        assert_eq!(two.iter().filter(|agrees| **agrees).count(), 2, "{two:?}");
+    }
+
+    #[test]
+    fn the_median_is_the_lower_one() {
+        assert_eq!(median(&[3, 1, 2]), 2);
+        assert_eq!(median(&[4, 1]), 1);
+        assert_eq!(median(&[]), 0);
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ringfence::node::{Examination, Found, Voting};
+use ringfence::admin::{Examination, Found, Voting};
 
-use super::finding::{Finding, FindingVerdict};
+use super::finding::{Check, Finding, FindingVerdict, failed};
 use super::trial::Trial;
-use super::{cluster, file, server, trouble};
+use super::{cluster, file, server};
 
 /// All findings about the nodes.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl Diagnosis {
     /// Whether locks can be taken. A client refuses a list that has one server twice.
     pub(super) fn has_quorum(&self) -> bool {
         let is_duplicate = |finding: &Finding| {
-            finding.check == cluster::DUPLICATES && finding.verdict == FindingVerdict::Problem
+            finding.check == cluster::DUPLICATES.0 && finding.verdict == FindingVerdict::Problem
         };
         let enough = self.voting() >= cluster::quorum(self.voting.len());
         enough && self.taken != Some(false) && !self.findings.iter().any(is_duplicate)
@@ -96,15 +96,14 @@ impl Diagnosis {
 /// The findings about one node that do not depend on the other nodes.
 fn alone(node: &Examination, nodes: usize, name: Option<&str>) -> Vec<Finding> {
     match &node.found {
-        Err(trouble) => vec![trouble::problem("reach", trouble, &node.node)],
+        Err(trouble) => vec![failed(Check("reach"), trouble, &node.node)],
         Ok(Found::Server(found)) => server::findings(found, &node.node, nodes, name),
         Ok(Found::File(found)) => file::findings(found),
-        Ok(Found::Memory) => vec![Finding::problem(
-            "file",
+        Ok(Found::Memory) => vec![Check("file").problem(
             "keeps locks in the memory of one process: they exclude no other process",
             "use sqlite:/path on one machine, or Redis",
         )],
-        Ok(Found::Given(facts)) => vec![Finding::ok("reach", facts.version.clone())],
+        Ok(Found::Given(facts)) => vec![Check("reach").ok(facts.version.clone())],
     }
 }
 

@@ -1,35 +1,32 @@
 //! The finding about what a crash or a failover of a server costs.
 
-use ringfence::node::{Identity, OnDisk, ServerExamination, Tier};
+use ringfence::admin::{Identity, OnDisk, ServerExamination};
+use ringfence::node::Tier;
+
 use ringfence_core::group::Failover;
 
-use super::finding::Finding;
+use super::finding::{Check, Finding};
 use crate::duration;
 
-const CHECK: &str = "durability";
+const CHECK: Check = Check("durability");
 
 /// What a crash or a failover of `server` costs, which is one of `nodes`.
 pub(super) fn of(server: &ServerExamination, identity: &Identity, nodes: usize) -> Finding {
     let (tier, why) = (identity.tier, why_not_durable(server, identity));
     let forgets = matches!(identity.on_disk, OnDisk::Later | OnDisk::Never);
     if server.said_durable && (forgets || identity.has_replicas) {
-        return Finding::problem(
-            CHECK,
+        return CHECK.problem(
             format!("not durable ({why}), although the URL has ?durable=yes: it does not vote"),
             "set `appendonly yes`, `appendfsync always` and `no-appendfsync-on-rewrite no`, and \
              remove its replicas; or remove ?durable=yes from the URL",
         );
     }
     if let Some(says) = failover(server, identity, nodes, why) {
-        return Finding::ok(CHECK, says);
+        return CHECK.ok(says);
     }
     match tier {
-        Tier::Durable => Finding::ok(
-            CHECK,
-            format!("{tier}: a lock is on disk before it is granted"),
-        ),
-        Tier::Quarantined if identity.on_disk == OnDisk::Unknown => Finding::note(
-            CHECK,
+        Tier::Durable => CHECK.ok(format!("{tier}: a lock is on disk before it is granted")),
+        Tier::Quarantined if identity.on_disk == OnDisk::Unknown => CHECK.note(
             format!(
                 "not visible to this user: appendfsync (CONFIG GET); treated as {tier}: {}",
                 match nodes {
@@ -39,21 +36,18 @@ pub(super) fn of(server: &ServerExamination, identity: &Identity, nodes: usize) 
             ),
             "if it has `appendfsync always`, add ?durable=yes to its URL",
         ),
-        _ if nodes == 1 => Finding::warning(
-            CHECK,
+        _ if nodes == 1 => CHECK.warning(
             format!("{tier} ({why}): after a restart two clients may hold one lock"),
             "set `appendonly yes` and `appendfsync always` and use no replica, or use three nodes; \
              if a failover replaces this server, add ?failover=quarantine to its URL",
         ),
-        Tier::BestEffort if server.quarantine_off => Finding::warning(
-            CHECK,
+        Tier::BestEffort if server.quarantine_off => CHECK.warning(
             format!("{tier} (?quarantine=off): after a restart two clients may hold one lock"),
             "this is for development: remove it from the URL",
         ),
-        _ => Finding::ok(
-            CHECK,
-            format!("{tier} ({why}): after a restart it does not vote for a while"),
-        ),
+        _ => CHECK.ok(format!(
+            "{tier} ({why}): after a restart it does not vote for a while"
+        )),
     }
 }
 
@@ -100,13 +94,11 @@ pub(super) fn of_unseen(server: &ServerExamination, identity: &Identity) -> Find
     let (user, tier) = (server.user.escape_debug(), identity.tier);
     let grant = format!("ACL SETUSER {user} +info");
     match tier {
-        Tier::Durable => Finding::note(
-            CHECK,
+        Tier::Durable => CHECK.note(
             format!("denies user {user} INFO; {tier} by the operator's word (failover=lossless)"),
             grant,
         ),
-        _ => Finding::warning(
-            CHECK,
+        _ => CHECK.warning(
             format!(
                 "denies user {user} INFO; {tier}: a restart with old data is not noticed, nor a \
                  failover without Sentinels, and two clients may then hold one lock"

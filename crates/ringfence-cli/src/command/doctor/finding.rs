@@ -1,4 +1,7 @@
-//! One line of a diagnosis: what was checked, the result, and what to do.
+//! One line of a diagnosis: what was checked, the result, and what to do. Also the findings about checks
+//! that failed.
+
+use ringfence::node::{Trouble, TroubleKind};
 
 /// The result of a check, from good to bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +32,7 @@ impl FindingVerdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) verdict: FindingVerdict,
-    /// The name of the check. Programs rely on it: do not change it.
+    /// The name of the check.
     pub(super) check: &'static str,
     /// The node that was checked; `None` for all nodes together.
     pub(super) node: Option<String>,
@@ -39,51 +42,48 @@ pub(super) struct Finding {
     pub(super) advice: Option<String>,
 }
 
-impl Finding {
-    pub(super) fn ok(check: &'static str, says: impl Into<String>) -> Self {
-        Self {
+/// The name of a check, which makes its findings. Programs rely on the name: do not change it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Check(pub(super) &'static str);
+
+impl Check {
+    pub(super) fn ok(self, says: impl Into<String>) -> Finding {
+        Finding {
             verdict: FindingVerdict::Ok,
-            check,
+            check: self.0,
             node: None,
             says: says.into(),
             advice: None,
         }
     }
 
-    pub(super) fn note(
-        check: &'static str,
-        says: impl Into<String>,
-        advice: impl Into<String>,
-    ) -> Self {
-        Self {
-            verdict: FindingVerdict::Note,
-            ..Self::warning(check, says, advice)
-        }
+    pub(super) fn note(self, says: impl Into<String>, advice: impl Into<String>) -> Finding {
+        self.advise(FindingVerdict::Note, says, advice)
     }
 
-    pub(super) fn warning(
-        check: &'static str,
+    pub(super) fn warning(self, says: impl Into<String>, advice: impl Into<String>) -> Finding {
+        self.advise(FindingVerdict::Warning, says, advice)
+    }
+
+    pub(super) fn problem(self, says: impl Into<String>, advice: impl Into<String>) -> Finding {
+        self.advise(FindingVerdict::Problem, says, advice)
+    }
+
+    fn advise(
+        self,
+        verdict: FindingVerdict,
         says: impl Into<String>,
         advice: impl Into<String>,
-    ) -> Self {
-        Self {
-            verdict: FindingVerdict::Warning,
+    ) -> Finding {
+        Finding {
+            verdict,
             advice: Some(advice.into()),
-            ..Self::ok(check, says)
+            ..self.ok(says)
         }
     }
+}
 
-    pub(super) fn problem(
-        check: &'static str,
-        says: impl Into<String>,
-        advice: impl Into<String>,
-    ) -> Self {
-        Self {
-            verdict: FindingVerdict::Problem,
-            ..Self::warning(check, says, advice)
-        }
-    }
-
+impl Finding {
     /// The same finding about `node`.
     pub(super) fn of(self, node: &str) -> Self {
         Self {
@@ -102,11 +102,53 @@ pub(super) fn listed(names: &[&str]) -> String {
     }
 }
 
-/// A count in words: `1 node`, `2 nodes`.
-pub(super) fn many(count: u64, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        _ => format!("{count} {what}s"),
+/// A check that failed, where the failure itself is the problem.
+pub(super) fn failed(check: Check, trouble: &Trouble, node: &str) -> Finding {
+    check.problem(message(trouble, node), advice(trouble))
+}
+
+/// The message of `trouble` without the name of the node, which is the heading above it.
+pub(super) fn message(trouble: &Trouble, node: &str) -> String {
+    let message = trouble.to_string();
+    match message.strip_prefix(node) {
+        Some(rest) => rest.trim_start().to_owned(),
+        None => message,
+    }
+}
+
+pub(super) fn advice(trouble: &Trouble) -> &'static str {
+    let detail = &trouble.detail;
+    match trouble.kind {
+        TroubleKind::NoSuchHost => "correct the host name in --nodes, or its DNS entry",
+        TroubleKind::Unreachable if detail.contains("lookup") => {
+            "check the DNS servers of this machine, or the host name in --nodes"
+        }
+        TroubleKind::Tls if detail.contains("for TLS") => {
+            "correct the files in its URL (?ca=, ?cert=, ?key=)"
+        }
+        TroubleKind::Tls if detail.contains("not valid for name") => {
+            "use a name of its certificate in --nodes, or give it a certificate for this name"
+        }
+        TroubleKind::Tls if detail.contains("of an authority as its own") => {
+            "give it a certificate of its own"
+        }
+        TroubleKind::Tls if detail.contains("does not use TLS") => {
+            "use redis:// in --nodes, or its TLS port"
+        }
+        TroubleKind::Tls => "renew its certificate, or name the authority that signed it (?ca=)",
+        TroubleKind::Unreachable => "start it, or correct its address, port or firewall",
+        TroubleKind::Timeout => {
+            "check whether it is hung, overloaded or behind a firewall, or speaks no TLS"
+        }
+        TroubleKind::Disconnected => "see its log: it closed the connection",
+        TroubleKind::Loading => "wait until it has loaded its data",
+        TroubleKind::Garbage => "correct the address; a server with TLS needs rediss://",
+        TroubleKind::Denied => "correct user and password in the URL, or the user's rights",
+        TroubleKind::Version => {
+            "use one version of ringfence, and the same Sentinels, in every client"
+        }
+        TroubleKind::Database => "use a lower database number in the URL",
+        _ => "see the server's log",
     }
 }
 

@@ -2,24 +2,20 @@
 //! unless `--try` is given.
 //!
 //! The library collects facts (`Builder::examine`). `diagnosis.rs` turns them into findings, with
-//! `server.rs`, `rights.rs`, `file.rs` and `cluster.rs`. `text.rs` and `json.rs` format the
-//! findings. With `--try`, `trial.rs` takes a lock.
+//! `server.rs`, `rights.rs`, `file.rs` and `cluster.rs`. `page.rs` formats the findings. With `--try`, `trial.rs` takes a lock.
 
-mod clocks;
 mod cluster;
 mod diagnosis;
 mod durability;
 mod file;
 mod finding;
-mod json;
+mod page;
 mod rights;
 mod server;
 mod service;
 #[cfg(test)]
 mod tests;
-mod text;
 mod trial;
-mod trouble;
 
 use std::io::{self, IsTerminal};
 
@@ -31,7 +27,7 @@ use crate::report::{CliFailure, Report, wants_colour};
 
 use diagnosis::Diagnosis;
 use finding::FindingVerdict;
-use text::Style;
+use page::Style;
 
 /// Exits 1 if there is a problem, so that a monitor does not have to parse the output.
 pub(super) async fn doctor(
@@ -52,8 +48,8 @@ pub(super) async fn doctor(
         colour: io::stdout().is_terminal() && wants_colour(),
         quiet: report.quiet,
     };
-    let text = text::render(&diagnosis, style);
-    report.result(&text, &json::value(&diagnosis, &found))?;
+    let text = page::render(&diagnosis, style);
+    report.result(&text, &page::json(&diagnosis, &found))?;
     Ok(match diagnosis.verdict() {
         FindingVerdict::Problem => Exit::Problem,
         FindingVerdict::Ok | FindingVerdict::Note | FindingVerdict::Warning => Exit::Success,

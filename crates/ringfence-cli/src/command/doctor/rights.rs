@@ -1,24 +1,22 @@
 //! The finding about what our user may do on a server.
 
-use ringfence::node::{Purpose, Right, Rights, ServerExamination, TroubleKind};
+use ringfence::admin::{Purpose, Right, Rights, ServerExamination};
+use ringfence::node::TroubleKind;
 
-use super::finding::Finding;
-use super::trouble::message;
+use super::finding::{Check, Finding, message};
 
-const CHECK: &str = "rights";
+const CHECK: Check = Check("rights");
 
 /// The rights of our user on `server`, and its rights to the lock `name` if one was given.
 pub(super) fn rights(server: &ServerExamination, node: &str, name: Option<&str>) -> Finding {
     let user = server.user.escape_debug();
     match &server.rights {
         Ok(rights) => known(rights, &user.to_string(), name),
-        Err(trouble) if trouble.kind == TroubleKind::Denied => Finding::problem(
-            CHECK,
+        Err(trouble) if trouble.kind == TroubleKind::Denied => CHECK.problem(
             message(trouble, node),
-            format!("ACL SETUSER {user} +eval_ro, then run doctor again"),
+            format!("ACL SETUSER {user} +evalsha_ro, then run doctor again"),
         ),
-        Err(trouble) => Finding::warning(
-            CHECK,
+        Err(trouble) => CHECK.warning(
             format!(
                 "did not report the user's rights: {}",
                 message(trouble, node)
@@ -33,11 +31,11 @@ fn known(rights: &Rights, user: &str, name: Option<&str>) -> Finding {
     let essential = rules(&rights.lacking, |right| right.essential);
     let grant = format!("ACL SETUSER {user} {lacking}");
     if !essential.is_empty() {
-        return Finding::problem(CHECK, format!("denies user {user} {essential}"), grant);
+        return CHECK.problem(format!("denies user {user} {essential}"), grant);
     }
     if !lacking.is_empty() {
         let says = format!("denies user {user} {lacking}: locks work, but less well");
-        return Finding::warning(CHECK, says, grant);
+        return CHECK.warning(says, grant);
     }
     let may = match rights.purpose {
         Purpose::Lock => return all(user, name),
@@ -48,8 +46,7 @@ fn known(rights: &Rights, user: &str, name: Option<&str>) -> Finding {
     if name.is_none() {
         rules = format!("~ringfence:{{PREFIX* ~PREFIX* {rules}");
     }
-    Finding::note(
-        CHECK,
+    CHECK.note(
         format!("lets user {user} {may}, but not take locks"),
         format!("if this user must take locks: ACL SETUSER {user} {rules}"),
     )
@@ -62,7 +59,7 @@ fn all(user: &str, name: Option<&str>) -> Finding {
             format!("gives user {user} the rights for locks (`doctor NAME` checks a name's keys)")
         }
     };
-    Finding::ok(CHECK, says)
+    CHECK.ok(says)
 }
 
 /// The ACL rules of those `rights` that `which` selects.

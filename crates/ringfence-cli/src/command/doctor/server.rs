@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
-use ringfence::node::{
-    Birth, ClockSample, Identity, Keys, Role, ServerExamination, Trouble, TroubleKind, Voting,
-    WriteStop,
+use ringfence::admin::{
+    Birth, ClockSample, Identity, Keys, Role, ServerExamination, Voting, WriteStop,
 };
+use ringfence::node::{Trouble, TroubleKind};
+
 use ringfence_core::group::Group;
 
 use super::durability;
-use super::finding::{Finding, many};
+use super::finding::{Check, Finding, advice, failed, message};
 use super::rights::rights;
 use super::service;
-use super::trouble::{self, advice, message};
 use crate::duration;
+use crate::report::many;
 
 /// The oldest release of Redis that `./verify` tests. Every Valkey comes from a later one.
 const OLDEST_TESTED: (u32, u32) = (7, 0);
@@ -47,14 +48,13 @@ pub(super) fn findings(
             findings.extend(replication(server.birth.as_ref().ok(), identity));
             findings.push(writes(&server.write_stops));
         }
-        Err(trouble) => findings.push(trouble::problem("identity", trouble, node)),
+        Err(trouble) => findings.push(failed(Check("identity"), trouble, node)),
     }
     findings.push(birth(&server.birth, node, nodes));
     findings.push(rights(server, node, name));
     findings.push(keys(&server.keys, node));
     if !server.pushes {
-        findings.push(Finding::warning(
-            "wakes",
+        findings.push(Check("wakes").warning(
             "cannot push: waiters are not woken, and poll",
             "use a server that speaks RESP3, and allow the user `hello`",
         ));
@@ -64,16 +64,12 @@ pub(super) fn findings(
 
 fn reach(clock: &Result<ClockSample, Trouble>, node: &str) -> Finding {
     match clock {
-        Ok(reading) if reading.round_trip > SLOW => Finding::warning(
-            "reach",
+        Ok(reading) if reading.round_trip > SLOW => Check("reach").warning(
             format!("answers in {}, which is slow", exactly(reading.round_trip)),
             "check the network and its load; until then use TTLs of several seconds",
         ),
-        Ok(reading) => Finding::ok(
-            "reach",
-            format!("answers in {}", exactly(reading.round_trip)),
-        ),
-        Err(trouble) => trouble::problem("reach", trouble, node),
+        Ok(reading) => Check("reach").ok(format!("answers in {}", exactly(reading.round_trip))),
+        Err(trouble) => failed(Check("reach"), trouble, node),
     }
 }
 
@@ -92,14 +88,12 @@ fn version(identity: &Identity) -> Finding {
     let version = &identity.version;
     let (major, minor) = OLDEST_TESTED;
     match number(version) {
-        Some(found) if found < OLDEST_TESTED => Finding::warning(
-            "version",
+        Some(found) if found < OLDEST_TESTED => Check("version").warning(
             format!("{version} is older than {major}.{minor}, the oldest tested version"),
             format!("upgrade it to {major}.{minor} or later"),
         ),
-        Some(_) => Finding::ok("version", version),
-        None => Finding::warning(
-            "version",
+        Some(_) => Check("version").ok(version),
+        None => Check("version").warning(
             format!("{version}: not tested"),
             format!("use Redis {major}.{minor} or later, or Valkey"),
         ),
@@ -115,27 +109,23 @@ fn number(version: &str) -> Option<(u32, u32)> {
 
 fn role(identity: &Identity) -> Finding {
     match &identity.role {
-        Role::Master if identity.loading => Finding::warning(
-            "role",
+        Role::Master if identity.loading => Check("role").warning(
             "is still loading its data and does not vote yet",
             "wait until it has loaded its data",
         ),
-        Role::Master => Finding::ok("role", "is a master"),
-        Role::Replica(master) => Finding::problem(
-            "role",
+        Role::Master => Check("role").ok("is a master"),
+        Role::Replica(master) => Check("role").problem(
             "is a replica, and replicas do not vote",
             match master {
                 Some(master) => format!("name its master instead: {master}"),
                 None => "name its master instead".to_owned(),
             },
         ),
-        Role::ClusterNode => Finding::problem(
-            "role",
+        Role::ClusterNode => Check("role").problem(
             "runs in cluster mode, where no master is independent",
             "use servers with `cluster-enabled no`",
         ),
-        Role::Sentinel => Finding::problem(
-            "role",
+        Role::Sentinel => Check("role").problem(
             "is a Sentinel and stores no data",
             "name the masters themselves",
         ),
@@ -143,27 +133,24 @@ fn role(identity: &Identity) -> Finding {
 }
 
 fn eviction(server: &ServerExamination, identity: &Identity) -> Finding {
-    const CHECK: &str = "eviction";
+    const CHECK: Check = Check("eviction");
     let memory = &identity.memory;
     let (part, whole) = NEARLY_FULL;
     let full = memory.max_bytes > 0 && memory.used_bytes / part >= memory.max_bytes / whole;
     let keep = "set `maxmemory-policy noeviction`";
     match () {
-        () if memory.evicts() && server.eviction_allowed => Finding::warning(
-            CHECK,
+        () if memory.evicts() && server.eviction_allowed => CHECK.warning(
             format!(
                 "may evict locks ({}), as ?eviction=allow permits",
                 memory.policy
             ),
             keep,
         ),
-        () if memory.evicts() => Finding::problem(
-            CHECK,
+        () if memory.evicts() => CHECK.problem(
             format!("may evict locks ({}), so it does not vote", memory.policy),
             keep,
         ),
-        () if memory.is_full() => Finding::problem(
-            CHECK,
+        () if memory.is_full() => CHECK.problem(
             format!(
                 "is out of memory and refuses locks: it uses {} of {} KB",
                 memory.counted_bytes >> 10,
@@ -171,8 +158,7 @@ fn eviction(server: &ServerExamination, identity: &Identity) -> Finding {
             ),
             "raise `maxmemory`, or move other data to another server",
         ),
-        () if full => Finding::warning(
-            CHECK,
+        () if full => CHECK.warning(
             format!(
                 "uses {} of {} MB; when it is full, it refuses locks",
                 memory.used_bytes >> 20,
@@ -180,41 +166,36 @@ fn eviction(server: &ServerExamination, identity: &Identity) -> Finding {
             ),
             "raise `maxmemory`, or move other data to another server",
         ),
-        () => Finding::ok(CHECK, "evicts no keys"),
+        () => CHECK.ok("evicts no keys"),
     }
 }
 
 /// Whether it refuses writes, as far as it tells without one.
 fn writes(stops: &[WriteStop]) -> Finding {
-    const CHECK: &str = "writes";
+    const CHECK: Check = Check("writes");
     let disk = "make room on its disk, or correct its `dir`; its log has the cause";
     match stops.first() {
-        None => Finding::ok(CHECK, "reports no reason to refuse writes"),
-        Some(WriteStop::LogFailed) => Finding::problem(
-            CHECK,
+        None => CHECK.ok("reports no reason to refuse writes"),
+        Some(WriteStop::LogFailed) => CHECK.problem(
             "refuses writes: it could not write its append-only file",
             disk,
         ),
-        Some(WriteStop::SnapshotFailed { stops: Some(true) }) => Finding::problem(
-            CHECK,
+        Some(WriteStop::SnapshotFailed { stops: Some(true) }) => CHECK.problem(
             "refuses writes: its last snapshot failed (`stop-writes-on-bgsave-error`)",
             disk,
         ),
-        Some(WriteStop::SnapshotFailed { stops: None }) => Finding::problem(
-            CHECK,
+        Some(WriteStop::SnapshotFailed { stops: None }) => CHECK.problem(
             "its last snapshot failed; it refuses writes unless `stop-writes-on-bgsave-error` is \
              `no`, which this user may not read",
             disk,
         ),
-        Some(WriteStop::SnapshotFailed { stops: Some(false) }) => Finding::warning(
-            CHECK,
+        Some(WriteStop::SnapshotFailed { stops: Some(false) }) => CHECK.warning(
             "its last snapshot failed; it goes on, as `stop-writes-on-bgsave-error` says",
             disk,
         ),
         Some(WriteStop::TooFewReplicas { good, needed }) => {
             let needed = needed.map_or_else(|| "more".to_owned(), |needed| needed.to_string());
-            Finding::problem(
-                CHECK,
+            CHECK.problem(
                 format!(
                     "refuses writes: {good} replicas are connected, and it needs {needed} \
                      (`min-replicas-to-write`)"
@@ -227,21 +208,19 @@ fn writes(stops: &[WriteStop]) -> Finding {
 
 /// Whether a failover will be noticed. No finding for a server that never had a replica.
 fn replication(birth: Option<&Birth>, identity: &Identity) -> Option<Finding> {
-    const CHECK: &str = "replication";
+    const CHECK: Check = Check("replication");
     let replicated = identity.has_replicas || birth.is_some_and(|birth| birth.replicated);
     let group = birth.and_then(|birth| birth.group);
     let quarantine = group.map_or(Group::DEFAULT_QUARANTINE, |group| group.quarantine);
     let forgets = |ttl: &Duration| !ttl.is_zero() && *ttl < quarantine;
     Some(match identity.backlog_ttl.filter(forgets) {
-        _ if !identity.tells_replication_id => Finding::warning(
-            CHECK,
+        _ if !identity.tells_replication_id => CHECK.warning(
             "reports no replication id: a failover and back within a TTL is not noticed",
             "if it has replicas: before a failover stop its clients, and start them again a \
              quarantine later",
         ),
         _ if !replicated => return None,
-        _ if identity.backlog_ttl.is_none() => Finding::note(
-            CHECK,
+        _ if identity.backlog_ttl.is_none() => CHECK.note(
             format!(
                 "not visible to this user: repl-backlog-ttl (CONFIG GET); has or had replicas, and \
                  does not vote for {} after each new replication id",
@@ -249,8 +228,7 @@ fn replication(birth: Option<&Birth>, identity: &Identity) -> Option<Finding> {
             ),
             "nothing: a failover is still noticed",
         ),
-        Some(ttl) => Finding::warning(
-            CHECK,
+        Some(ttl) => CHECK.warning(
             format!(
                 "forgets a promotion after {}: does not vote for {} after each new replication id",
                 exactly(ttl),
@@ -258,8 +236,7 @@ fn replication(birth: Option<&Birth>, identity: &Identity) -> Option<Finding> {
             ),
             "raise `repl-backlog-ttl` to at least the quarantine",
         ),
-        None => Finding::ok(
-            CHECK,
+        None => CHECK.ok(
             "has or had replicas: after a failover it does not vote for a while, even if the \
              failover is undone",
         ),
@@ -267,40 +244,34 @@ fn replication(birth: Option<&Birth>, identity: &Identity) -> Option<Finding> {
 }
 
 fn birth(birth: &Result<Birth, Trouble>, node: &str, nodes: usize) -> Finding {
-    const CHECK: &str = "birth";
+    const CHECK: Check = Check("birth");
     let birth = match birth {
         Ok(birth) => birth,
-        Err(trouble) => return trouble::problem(CHECK, trouble, node),
+        Err(trouble) => return failed(CHECK, trouble, node),
     };
     match birth.voting {
         Voting::Now if birth.group.is_none() && nodes == 1 => {
-            Finding::ok(CHECK, "is new: no client has used it yet")
+            CHECK.ok("is new: no client has used it yet")
         }
-        Voting::Now => Finding::ok(
-            CHECK,
-            match birth.kept_for {
-                Some(kept_for) => format!(
-                    "is not in quarantine, and has kept its data for {}",
-                    exactly(kept_for)
-                ),
-                None => "is not in quarantine".to_owned(),
-            },
-        ),
-        Voting::In(left) => Finding::warning(
-            CHECK,
+        Voting::Now => CHECK.ok(match birth.kept_for {
+            Some(kept_for) => format!(
+                "is not in quarantine, and has kept its data for {}",
+                exactly(kept_for)
+            ),
+            None => "is not in quarantine".to_owned(),
+        }),
+        Voting::In(left) => CHECK.warning(
             format!(
                 "is new, or was restarted or promoted: votes in {}",
                 exactly(left)
             ),
             "wait: it may have forgotten locks that are still held",
         ),
-        Voting::NeverMet => Finding::warning(
-            CHECK,
+        Voting::NeverMet => CHECK.warning(
             "is new: votes some time after its first client has connected",
             "if the whole cluster is new, run `ringfence init`; otherwise nothing",
         ),
-        Voting::Restarted => Finding::warning(
-            CHECK,
+        Voting::Restarted => CHECK.warning(
             "was restarted or promoted: votes some time after its next client has connected",
             "nothing: it may have forgotten locks that are still held",
         ),
@@ -308,19 +279,17 @@ fn birth(birth: &Result<Birth, Trouble>, node: &str, nodes: usize) -> Finding {
 }
 
 fn keys(keys: &Result<Keys, Trouble>, node: &str) -> Finding {
-    const CHECK: &str = "expiry";
+    const CHECK: Check = Check("expiry");
     let keys = match keys {
         Ok(keys) => keys,
         Err(trouble) if trouble.kind == TroubleKind::Denied => {
-            return Finding::note(
-                CHECK,
+            return CHECK.note(
                 "not visible to this user: keys without expiry (SCAN)",
                 "nothing: to find them, run `doctor` as a user that may run `init`",
             );
         }
         Err(trouble) => {
-            return Finding::warning(
-                CHECK,
+            return CHECK.warning(
                 format!(
                     "was not searched for keys without expiry: {}",
                     message(trouble, node)
@@ -337,8 +306,7 @@ fn keys(keys: &Result<Keys, Trouble>, node: &str) -> Finding {
         looked_at += &format!(", {} not visible to this user", keys.hidden);
     }
     match (&keys.example, keys.lasting) {
-        (Some(example), lasting) => Finding::warning(
-            CHECK,
+        (Some(example), lasting) => CHECK.warning(
             format!(
                 "has {} of ours without expiry, such as `{example}` ({looked_at})",
                 many(lasting, "key")
@@ -346,9 +314,6 @@ fn keys(keys: &Result<Keys, Trouble>, node: &str) -> Finding {
             "ringfence sets an expiry on every key: find out which program wrote these, then \
              delete them",
         ),
-        (None, _) => Finding::ok(
-            CHECK,
-            format!("has no key of ours without expiry ({looked_at})"),
-        ),
+        (None, _) => CHECK.ok(format!("has no key of ours without expiry ({looked_at})")),
     }
 }

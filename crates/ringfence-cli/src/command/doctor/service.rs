@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use ringfence::node::{ReplicaExamination, ServerExamination, ServiceExamination};
+use ringfence::admin::{ReplicaExamination, ServerExamination, ServiceExamination};
 use ringfence_core::group::Group;
 
-use super::super::failover;
-use super::finding::{Finding, listed, many};
+use super::super::init::quarantine;
+use super::finding::{Check, Finding, listed};
 use crate::duration;
+use crate::report::many;
 
 /// About how long a failover takes, once the Sentinels hold the master for dead.
 const FAILOVER: Duration = Duration::from_secs(3);
@@ -31,7 +32,7 @@ pub(super) fn findings(service: &ServiceExamination, server: &ServerExamination)
 
 /// Whether the Sentinels answer and agree, and whether the URL names all of them.
 fn sentinels(service: &ServiceExamination) -> Finding {
-    const CHECK: &str = "sentinels";
+    const CHECK: Check = Check("sentinels");
     let ServiceExamination {
         master,
         epoch,
@@ -58,32 +59,30 @@ fn sentinels(service: &ServiceExamination) -> Finding {
         }
     }
     if !apart.is_empty() {
-        return Finding::warning(
-            CHECK,
+        return CHECK.warning(
             format!("{agrees}; but {}", apart.join("; ")),
             "repair these Sentinels: without a majority nothing is granted or renewed",
         );
     }
     let named = service.sentinels.len() as u64;
     match named < u64::from(*total) {
-        true => Finding::warning(
-            CHECK,
+        true => CHECK.warning(
             format!("{agrees}; the URL names {}", many(named, "Sentinel")),
             "name all Sentinels in the URL: those that it does not name cannot confirm the master",
         ),
-        false => Finding::ok(CHECK, agrees),
+        false => CHECK.ok(agrees),
     }
 }
 
 /// Which TTL lets holders keep their locks through a failover.
 fn failover(service: &ServiceExamination, group: &Group) -> Finding {
-    const CHECK: &str = "failover";
+    const CHECK: Check = Check("failover");
     let words = service
         .sentinels
         .iter()
         .filter_map(|(_, word)| word.as_ref().ok());
     let Some(down_after) = words.filter_map(|word| word.down_after).max() else {
-        return Finding::ok(CHECK, "reports no down-after-milliseconds");
+        return CHECK.ok("reports no down-after-milliseconds");
     };
     let overlap = group.stale_master + group.reply_within;
     // A holder has two thirds of its TTL left, at least.
@@ -94,17 +93,13 @@ fn failover(service: &ServiceExamination, group: &Group) -> Finding {
     };
     let down_after = duration::show(down_after);
     match least <= most {
-        true => Finding::ok(
-            CHECK,
-            format!(
-                "after a failover no new lock is granted for {}; with down-after-milliseconds of \
+        true => CHECK.ok(format!(
+            "after a failover no new lock is granted for {}; with down-after-milliseconds of \
                  {down_after}, holders keep their locks if their TTL is {} or longer",
-                failover::quarantine(group),
-                duration::show(least)
-            ),
-        ),
-        false => Finding::warning(
-            CHECK,
+            quarantine(group),
+            duration::show(least)
+        )),
+        false => CHECK.warning(
             format!(
                 "with down-after-milliseconds of {down_after} no TTL is long enough for holders to \
                  keep their locks through a failover: it takes {}, and the longest is {}",
@@ -117,10 +112,9 @@ fn failover(service: &ServiceExamination, group: &Group) -> Finding {
 }
 
 fn replicas(service: &ServiceExamination) -> Finding {
-    const CHECK: &str = "replicas";
+    const CHECK: Check = Check("replicas");
     if service.replicas.is_empty() {
-        return Finding::warning(
-            CHECK,
+        return CHECK.warning(
             "has no replica that could be promoted",
             "attach a replica, or use the server without Sentinels",
         );
@@ -138,9 +132,8 @@ fn replicas(service: &ServiceExamination) -> Finding {
     };
     let count = many(service.replicas.len() as u64, "replica");
     match late.is_empty() {
-        true => Finding::ok(CHECK, format!("has {count}{needs}")),
-        false => Finding::warning(
-            CHECK,
+        true => CHECK.ok(format!("has {count}{needs}")),
+        false => CHECK.warning(
             format!("has {count}{needs}; {} lags behind", listed(&late)),
             "check the replication: a replica that lags behind is promoted without the last locks, \
              which costs holders nothing, but a longer failover",
@@ -154,9 +147,9 @@ fn replica_clocks(
     server: &ServerExamination,
     group: &Group,
 ) -> Finding {
-    const CHECK: &str = "replica-clocks";
+    const CHECK: Check = Check("replica-clocks");
     let Ok(master) = &server.clock else {
-        return Finding::ok(CHECK, "the master's clock is not known");
+        return CHECK.ok("the master's clock is not known");
     };
     let spent = group.window * 2 + Group::CLOCK_STEP + group.stale_master + group.reply_within;
     let limit = group.quarantine.saturating_sub(spent);
@@ -173,8 +166,7 @@ fn replica_clocks(
     let unknown = |one: &&ReplicaExamination| matches!(one.clock, Some(Err(_)));
     let unknown = service.replicas.iter().filter(unknown).count();
     if unasked > 0 {
-        return Finding::note(
-            CHECK,
+        return CHECK.note(
             format!(
                 "the clock of {} was not compared",
                 many(unasked as u64, "replica")
@@ -184,22 +176,16 @@ fn replica_clocks(
         );
     }
     match (behind.is_empty(), unknown) {
-        (true, 0) => Finding::ok(
-            CHECK,
-            "the clocks of the replicas are not behind the master's",
+        (true, 0) => CHECK.ok("the clocks of the replicas are not behind the master's",
         ),
-        (true, _) => Finding::warning(
-            CHECK,
-            format!(
+        (true, _) => CHECK.warning(format!(
                 "the clock of {} cannot be read",
                 many(unknown as u64, "replica")
             ),
             "allow the user to log in to the replicas: if a clock is far behind when its replica is \
              promoted, fences do not rise",
         ),
-        (false, _) => Finding::warning(
-            CHECK,
-            format!("{} is far behind the master's clock", listed(&behind)),
+        (false, _) => CHECK.warning(format!("{} is far behind the master's clock", listed(&behind)),
             format!(
                 "correct the clock: if it is more than {} behind when the replica is promoted, \
                  fences do not rise",

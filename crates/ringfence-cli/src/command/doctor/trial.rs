@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use ringfence::clock::Clock;
-use ringfence::{AcquireError, Guard, Locks, Vote, Votes};
+use ringfence::votes::{Vote, Votes};
+use ringfence::{AcquireError, Guard, Locks};
 
-use super::finding::Finding;
-use crate::report::said_after;
+use super::finding::{Check, Finding};
+use crate::report::{said_after, with_causes};
 
-const CHECK: &str = "try";
+const CHECK: Check = Check("try");
 /// How long a node may take to answer after a majority has granted the lock.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How often to look whether all nodes have answered.
@@ -29,7 +30,7 @@ pub(super) async fn take_lock(nodes: &str, name: Option<&str>, can: bool) -> Tri
     if !can {
         // To connect would make new nodes members of a group.
         let says = "no lock was taken to try it: it could not be";
-        let finding = Finding::note(CHECK, says, "repair what is wrong above, and try again");
+        let finding = CHECK.note(says, "repair what is wrong above, and try again");
         return Trial {
             findings: vec![finding],
             taken: None,
@@ -37,7 +38,7 @@ pub(super) async fn take_lock(nodes: &str, name: Option<&str>, can: bool) -> Tri
     }
     let locks = match Locks::builder().nodes(nodes).connect().await {
         Ok(locks) => locks,
-        Err(error) => return failed(&error.to_string(), None),
+        Err(error) => return failed(&with_causes(&error), None),
     };
     settle(&locks).await;
     let began = Clock::System.now();
@@ -56,10 +57,9 @@ pub(super) async fn take_lock(nodes: &str, name: Option<&str>, can: bool) -> Tri
             findings.push(match guard.release().await {
                 Ok(()) => {
                     let took = super::server::exactly(Clock::System.now().since(began));
-                    Finding::ok(CHECK, format!("a lock was taken and released in {took}"))
+                    CHECK.ok(format!("a lock was taken and released in {took}"))
                 }
-                Err(error) => Finding::problem(
-                    CHECK,
+                Err(error) => CHECK.problem(
                     format!("a lock was taken, but not released: {error}"),
                     "repair the nodes above that did not answer",
                 ),
@@ -93,7 +93,7 @@ fn described(error: &AcquireError) -> String {
 fn failed(says: &str, votes: Option<&Votes>) -> Trial {
     let mut findings = votes.map(of_nodes).unwrap_or_default();
     let advice = "repair the nodes above; their logs may say more";
-    findings.push(Finding::problem(CHECK, says, advice));
+    findings.push(CHECK.problem(says, advice));
     Trial {
         findings,
         taken: Some(false),
@@ -117,9 +117,8 @@ fn of_nodes(votes: &Votes) -> Vec<Finding> {
     let findings = votes.iter().map(|node| {
         let said = said_after(&node.node, &node.said());
         let finding = match &node.vote {
-            Vote::Granted => Finding::ok(CHECK, "granted a lock"),
-            _ => Finding::problem(
-                CHECK,
+            Vote::Granted => CHECK.ok("granted a lock"),
+            _ => CHECK.problem(
                 format!("did not grant a lock: {said}"),
                 "repair it; its log may say more",
             ),

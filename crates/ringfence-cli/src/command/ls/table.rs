@@ -1,14 +1,13 @@
 //! The text of `ls`: an aligned table that fits the terminal, and lines about the search below it.
 
-use ringfence::{
-    HolderKind, Inspection, LatchInspection, ListedBreak, ListedLock, LockState, NodeSearch,
-    SemaphoreInspection, Vote,
-};
+use std::time::Duration;
+
+use ringfence::admin::{ListedBreak, ListedLock, LockState, NodeSearch};
 
 use super::RoundList;
-use crate::command::status::text::who;
 use crate::duration;
-use crate::report::{one_line, said_after, shortened, shortened_to};
+use crate::report::{many, one_line, said_after, shortened, shortened_to};
+use crate::row::{LockRow, RowKind, RowPart, who};
 
 const HEADER: [&str; 7] = ["NAME", "KIND", "HOLDER", "LEASE", "FENCE", "WAIT", "VOTES"];
 /// The columns that are shortened if the table is too wide, and how narrow they may become.
@@ -21,12 +20,13 @@ const GAP: usize = 1;
 /// How the last line of every list begins.
 const LAST: &str = "Plain locks and";
 
-type Row = [String; 7];
+type Cells = [String; 7];
 
 /// The list, at most `columns` wide if that is possible.
 pub(super) fn text(list: &RoundList, columns: usize) -> String {
-    let rows: Vec<Row> = list.locks.values().flat_map(rows).collect();
-    let mut lines = match (rows.is_empty(), list.has_quorum) {
+    let rows: Vec<Cells> = list.rows().iter().map(cells).collect();
+    let knows_all = list.has_quorum && list.shortened.is_none();
+    let mut lines = match (rows.is_empty(), knows_all) {
         (true, true) => vec!["nothing is held or queued for".to_owned()],
         (true, false) => vec!["nothing is known to be held".to_owned()],
         (false, _) => aligned(&rows, columns),
@@ -35,22 +35,19 @@ pub(super) fn text(list: &RoundList, columns: usize) -> String {
         lines.insert(0, no_majority(&list.nodes));
     }
     lines.push(searched(list));
+    lines.extend(list.shortened.clone());
     let failed = list.nodes.iter();
     lines.extend(failed.filter_map(|node| {
-        let why = match (&node.error, node.discount) {
+        let why = match (&node.error, &node.discount) {
             (Some(error), _) => said_after(&node.node, &error.to_string()),
-            (None, Some(discount)) => Vote::from(discount).to_string(),
+            (None, Some(discount)) => discount.to_string(),
             (None, None) => return None,
         };
         Some(format!("  {}: {}", node.node, one_line(&why)))
     }));
     if list.unreadable > 0 {
-        let names = if list.unreadable == 1 {
-            "name"
-        } else {
-            "names"
-        };
-        lines.push(format!("{} {names} could not be read", list.unreadable));
+        let names = many(list.unreadable as u64, "name");
+        lines.push(format!("{names} could not be read"));
     }
     lines.push(format!(
         "{LAST} locks of other libraries have no record; they are not listed."
@@ -91,119 +88,60 @@ fn searched(list: &RoundList) -> String {
     )
 }
 
-/// One row for each thing with this name.
-fn rows(listed: &ListedLock) -> Vec<Row> {
-    let lock = listed.lock.as_ref().map(of_lock);
-    let semaphore = listed.semaphore.as_ref().map(of_semaphore);
-    let latch = listed.latch.as_ref().map(of_latch);
-    let rows = [lock, semaphore, latch].into_iter().flatten();
-    let named = rows.map(|[kind, holder, lease, fence, waiting, votes]| {
-        let name = one_line(&listed.name);
-        [name, kind, holder, lease, fence, waiting, votes]
-    });
-    named.collect()
-}
-
-fn of_lock(lock: &Inspection) -> [String; 6] {
-    let kind = match lock.kind {
-        None if lock.state == LockState::Unknown => "unknown",
-        None => "free",
-        Some(_) if lock.kept => "kept",
-        Some(HolderKind::Exclusive) => "exclusive",
-        Some(HolderKind::Shared) => "shared",
-        Some(_) => "plain",
+/// The cells of a row that was seen just now.
+fn cells(row: &LockRow) -> Cells {
+    let is_held = row.state == LockState::Held;
+    let kind = match (row.kind, row.state) {
+        _ if row.kept => "kept",
+        (RowKind::Lock, LockState::Unknown) => "unknown",
+        (RowKind::Lock, _) => "free",
+        (kind, _) => kind.word(),
     };
-    let holder = match (lock.holders.first(), lock.holder_count) {
-        // Who it is on the nodes that answer.
-        (None, _) if lock.state == LockState::Unknown => {
-            let reported = lock.reported.first().map(|one| who(&one.holder));
-            reported.unwrap_or_default()
+    let first = row.holders.first();
+    let who = first.map(|one| who(one.label.as_deref(), one.id.as_deref()));
+    let (count, who) = (row.holder_count, who.unwrap_or_default());
+    let holder = match (row.arrived, row.permits) {
+        (Some(arrived), _) => format!("{arrived} arrived"),
+        (None, Some(permits)) => {
+            let unknown = match row.unknown {
+                0 => String::new(),
+                unknown => format!("+{unknown}?"),
+            };
+            let more = if count > 1 { ", …" } else { "" };
+            let who = first.map(|_| format!(": {who}{more}"));
+            format!("{count}{unknown}/{permits}{}", who.unwrap_or_default())
         }
-        (None, _) => String::new(),
-        (Some(first), 0 | 1) => who(first),
-        (Some(first), count) => format!("{count}: {}, …", who(first)),
+        (None, None) if count > 1 => format!("{count}: {who}, …"),
+        (None, None) => who,
     };
-    let lease = match (lock.is_held(), lock.remaining) {
-        (false, _) => String::new(),
-        (true, Some(left)) => duration::show(left),
-        (true, None) => "no end".to_owned(),
+    // Of a semaphore: until the next permit is free.
+    let ends = row.holders.iter().map(|one| one.until_ms);
+    let lease = match ends.min().filter(|_| is_held) {
+        None => String::new(),
+        Some(None) => "no end".to_owned(),
+        Some(Some(left_ms)) => duration::show(Duration::from_millis(left_ms)),
     };
-    let fence = lock
-        .fence
-        .map(|fence| fence.to_string())
-        .unwrap_or_default();
-    let (votes, nodes) = (votes(lock), lock.nodes.len());
-    let votes = format!("{votes}/{nodes}");
+    let fence = first.and_then(|one| one.fence);
+    let fence = fence.filter(|_| is_held && row.part == RowPart::Lock);
+    let votes = row
+        .agreeing
+        .map(|votes| format!("{votes}/{}", row.votes.len()));
     [
+        one_line(&row.name),
         kind.to_owned(),
         holder,
         lease,
-        fence,
-        waiting(lock.waiting),
-        votes,
-    ]
-}
-
-fn of_semaphore(seen: &SemaphoreInspection) -> [String; 6] {
-    let held = || seen.slots.iter().filter(|slot| slot.is_held());
-    let first = held().find_map(|slot| slot.holders.first());
-    let more = if seen.taken() > 1 { ", …" } else { "" };
-    let first = first.map(|first| format!(": {}{more}", who(first)));
-    let taken = match seen.unknown() {
-        0 => seen.taken().to_string(),
-        unknown => format!("{}+{unknown}?", seen.taken()),
-    };
-    let holder = format!("{taken}/{}{}", seen.permits, first.unwrap_or_default());
-    // Until the next permit is free.
-    let lease = held().filter_map(|slot| slot.remaining).min();
-    let fewest = held().map(|slot| (votes(slot), slot.nodes.len())).min();
-    let votes = fewest.map(|(votes, nodes)| format!("{votes}/{nodes}"));
-    [
-        "semaphore".to_owned(),
-        holder,
-        lease.map(duration::show).unwrap_or_default(),
-        String::new(),
-        waiting(seen.waiting),
+        fence.map_or_else(String::new, |fence| fence.to_string()),
+        match row.waiting {
+            0 => String::new(),
+            waiting => waiting.to_string(),
+        },
         votes.unwrap_or_default(),
     ]
 }
 
-fn of_latch(seen: &LatchInspection) -> [String; 6] {
-    let nothing = String::new;
-    let holder = format!("{} arrived", seen.arrived);
-    [
-        "latch".to_owned(),
-        holder,
-        nothing(),
-        nothing(),
-        waiting(seen.waiting),
-        nothing(),
-    ]
-}
-
-fn waiting(waiting: u64) -> String {
-    match waiting {
-        0 => String::new(),
-        waiting => waiting.to_string(),
-    }
-}
-
-/// How many nodes that vote have the holder; if the lock is free, how many vote; if it is unknown,
-/// how many have the holder that most of them have.
-pub(super) fn votes(lock: &Inspection) -> usize {
-    match lock.state {
-        LockState::Held => lock
-            .nodes
-            .iter()
-            .filter(|node| lock.has_holder(node))
-            .count(),
-        LockState::Free => lock.voting(),
-        LockState::Unknown => lock.reported.first().map_or(0, |one| one.nodes),
-    }
-}
-
 /// The rows below the header, each column as wide as it must be.
-fn aligned(rows: &[Row], columns: usize) -> Vec<String> {
+fn aligned(rows: &[Cells], columns: usize) -> Vec<String> {
     let header = HEADER.map(str::to_owned);
     let all = || std::iter::once(&header).chain(rows);
     let width = |column: usize| all().map(|row| row[column].chars().count()).max();
@@ -222,7 +160,7 @@ fn aligned(rows: &[Row], columns: usize) -> Vec<String> {
     shrink(&mut widths, HOLDER, fair);
     shrink(&mut widths, NAME, NAME_LEAST);
     shrink(&mut widths, HOLDER, HOLDER_LEAST);
-    let line = |row: &Row| {
+    let line = |row: &Cells| {
         let cells = row.iter().zip(widths).map(|(cell, width)| {
             let cell = shortened_to(cell, width);
             let pad = width.saturating_sub(cell.chars().count());
@@ -267,7 +205,7 @@ pub(super) fn broken(one: &ListedBreak, nodes: usize) -> String {
 mod tests {
     use super::*;
 
-    fn row(name: &str, holder: &str) -> Row {
+    fn row(name: &str, holder: &str) -> Cells {
         let cells = [
             name,
             "exclusive",

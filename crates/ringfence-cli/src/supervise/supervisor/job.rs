@@ -4,10 +4,9 @@ use ringfence::clock::Clock;
 use rustix::io::Errno;
 use rustix::process::{Signal, kill_current_process_group};
 
-use super::super::death::Typed;
-use super::super::reap::Ended;
+use super::super::ending::Ended;
 use super::super::schedule::OnLost;
-use super::super::signals::{asks_to_stop, is_for_group};
+use super::super::signals::{Typed, asks_to_stop, is_for_group};
 use super::super::terminal;
 use super::{CommandStage, Supervisor};
 use crate::duration;

@@ -10,12 +10,10 @@ use ringfence::clock::Clock;
 use ringfence_core::time::Timestamp;
 use rustix::process::{Pid, Signal};
 
-use super::death::Typed;
+use super::ending::{Change, Ended, Killing, reap};
 use super::family::Family;
-use super::killing::Killing;
-use super::reap::{Change, Ended, reap};
 use super::schedule::{NEVER, OnLost};
-use super::signals::asks_to_stop;
+use super::signals::{Typed, asks_to_stop};
 use super::terminal::Terminal;
 use super::watchdog::{News, Watchdog, WatchdogEvent};
 use super::{CommandOutcome, Leftovers, SupervisedCommand};

@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
+use super::super::ending::Ended;
 use super::super::process::ProcessIdentity;
-use super::super::reap::Ended;
 
 /// From ringfence to its watchdog.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,10 +11,9 @@ use ringfence_core::time::Timestamp;
 use rustix::process::Pid;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::super::ending::{Change, Killing, reap};
 use super::super::family::Family;
-use super::super::killing::Killing;
 use super::super::process::ProcessIdentity;
-use super::super::reap::{Change, reap};
 use super::super::schedule::NEVER;
 use super::super::shim::{Go, Shim};
 use super::channel::{Channel, Order, Start, WatchdogEvent, recv_descriptor};

@@ -5,11 +5,10 @@
 //! With `RINGFENCE_SCREENSHOTS=FOLDER` the pictures of the documents are written there.
 
 use std::env;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::LazyLock;
 
 use ringfence_testkit::{Flavor, Fleet, SentinelGroup, Server};
 use rustix::process::Signal;
@@ -129,24 +128,21 @@ fn play(name: &str, dashboard: &DashboardProcess, mut act: impl FnMut(&[&str]) -
     assert!(status.success(), "{status}");
 }
 
-/// A folder with the steps and the packages that they need. They are installed once, by the first of
-/// the tests.
-fn steps() -> &'static Path {
-    static FOLDER: LazyLock<PathBuf> = LazyLock::new(install);
-    &FOLDER
-}
-
-fn install() -> PathBuf {
+/// A folder with the steps and the packages that they need, which the first of the tests installs.
+/// Each may be a process of its own.
+fn steps() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("browser");
     fs::create_dir_all(&folder).expect("our own folder");
+    let lock = File::create(folder.join("lock")).expect("our own file");
+    lock.lock().expect("a lock on our own file");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/dashboard/browser");
-    for file in FILES {
-        fs::copy(source.join(file), folder.join(file)).expect("our own file");
-    }
-    let wanted = fs::read(folder.join("package-lock.json")).expect("our own file");
+    let wanted = FILES.map(|file| fs::read(source.join(file)).expect("our own file"));
     let stamp = folder.join("installed");
-    if fs::read(&stamp).is_ok_and(|installed| installed == wanted) {
+    if fs::read(&stamp).is_ok_and(|installed| installed == wanted.concat()) {
         return folder;
+    }
+    for (file, content) in FILES.iter().zip(&wanted) {
+        fs::write(folder.join(file), content).expect("our own file");
     }
     let installed = Command::new("npm")
         .args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"])
@@ -154,7 +150,7 @@ fn install() -> PathBuf {
         .output()
         .expect("npm is installed");
     assert!(installed.status.success(), "{installed:?}");
-    fs::write(stamp, wanted).expect("our own folder");
+    fs::write(stamp, wanted.concat()).expect("our own folder");
     folder
 }
 

@@ -14,7 +14,7 @@ use std::os::unix::fs::PermissionsExt;
 use ringfence_testkit::wait_until;
 use serde_json::Value;
 
-use super::scene::{PATIENCE, Running, Scene};
+use super::scene::{PATIENCE, Process, Running, Scene};
 
 /// The token of the viewers.
 const TOKEN: &str = "a-token-of-24-characters";
@@ -42,6 +42,10 @@ impl DashboardProcess {
             port: port.expect("a port"),
             running,
         }
+    }
+
+    pub(crate) fn process(&self) -> Process {
+        self.running.process()
     }
 
     /// Starts it with a token; viewers may break locks.

@@ -227,7 +227,9 @@ fn check_entry(node: &TestNode, name: &str, before: &Entry) {
     let entry = node.entry(name);
     let ceiling = node.ballot(5_000_000);
     let tickets = &entry.queue.entries;
-    let in_order = tickets.is_sorted_by_key(|ticket| (ticket.since_us, ticket.id.clone()));
+    let in_order = tickets
+        .iter()
+        .is_sorted_by_key(|ticket| (ticket.since_us, ticket.id.clone()));
     assert!(in_order, "{tickets:?}");
     if let Some(record) = &entry.record {
         let free_since_ms = record.free_since_ms;

@@ -7,11 +7,7 @@
 //! ballot. The release is a machine of its own ([`PendingRelease`](super::PendingRelease));
 //! [`Hold::release`] returns its inputs.
 
-mod commands;
-mod lost;
-mod round;
 mod rounds;
-mod tally;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +15,10 @@ use std::time::Duration;
 use crate::message::Kind;
 use crate::time::Timestamp;
 
-use super::{Attempt, Drift, ExtensionVerdict, Target, Vote};
+use super::{Attempt, Drift, ExtensionVerdict, RoundMachine, Target, Vote};
 
-pub use lost::Lost;
-pub use round::{HoldAction, Line, RoundId, Transmit};
-use round::{Round, RoundKind, Rounds};
-use tally::Tally;
+use rounds::HoldRound;
+pub use rounds::{HoldAction, Line, RoundId, Transmit};
 
 /// A reading of the client's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,6 +53,38 @@ pub enum HoldEvent {
     /// The lock has to be renewed. [`Hold::renew`] begins the round as soon as the client has
     /// capacity.
     RenewalDue,
+}
+
+/// Why a lock is no longer held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum Lost {
+    /// The deadline passed before the lock could be extended.
+    #[error("the lock expired: it was not extended in time")]
+    Expired,
+    /// So many nodes lost the lock that no majority can hold it.
+    #[error("the lock is gone: a majority of the nodes cannot hold it any more")]
+    Gone,
+    /// An operator broke the lock. The votes name the operator and the reason.
+    #[error("the lock was broken by an operator")]
+    Broken,
+    /// The lock was held for the whole `max_hold`.
+    #[error("the lock was held for as long as max_hold allows")]
+    MaxHold,
+    /// The lock was released.
+    #[error("the lock was released")]
+    Released,
+    /// The clocks of a majority of the nodes jumped forward alike. Either this machine was paused
+    /// and its clock froze, as in a paused virtual machine, or the nodes' clocks were set forward.
+    /// In both cases the lock may have expired meanwhile.
+    #[error(
+        "this machine was paused, or the nodes' clocks were set forward, and the lock may have \
+         expired meanwhile"
+    )]
+    ClockFroze,
+    /// This is a forked child, and the lock belongs to its parent.
+    #[error("the lock belongs to the process that took it, and this is a forked child of it")]
+    ForkedProcess,
 }
 
 /// The inputs of the final release of a hold.
@@ -138,7 +164,8 @@ pub struct Hold {
     /// When to renew next; `None` while a renewal waits for capacity or is in progress.
     renew_at: Option<Timestamp>,
     tally: Tally,
-    rounds: Rounds,
+    /// The rounds that are not over, in the order in which they began. Mostly there is none.
+    rounds: Vec<HoldRound>,
     /// How many rounds in a row failed.
     failures: u16,
     ended: Option<Lost>,
@@ -178,7 +205,7 @@ impl Hold {
                 },
                 false => Tally::of(attempt),
             },
-            rounds: Rounds(None),
+            rounds: Vec::new(),
             failures: 0,
             ended: None,
             end_unreported: false,
@@ -259,32 +286,31 @@ impl Hold {
 
     /// The verdict of `round`; `None` while it has none, and after it was closed.
     pub fn verdict(&self, round: RoundId) -> Option<ExtensionVerdict> {
-        self.rounds.get(round)?.extension.verdict()
+        self.round(round)?.extension.verdict()
     }
 
     /// Every node's vote in `round`, before its caller closes it.
     pub fn votes_in(&self, round: RoundId) -> Vec<Vote> {
-        let votes = self.rounds.get(round).map(|round| round.extension.votes());
+        let votes = self.round(round).map(|round| round.extension.votes());
         votes.into_iter().flatten().cloned().collect()
     }
 
     /// The timeout of `round`, while it has no verdict.
     pub fn timeout_of(&self, round: RoundId) -> Option<Timestamp> {
-        self.rounds.get(round)?.extension.poll_timeout()
+        self.round(round)?.extension.poll_timeout()
     }
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<HoldEvent> {
-        if self.rounds.0.is_some()
-            && let Some((round, verdict)) = self.rounds.find_map(Round::take_verdict)
-        {
+        if let Some(round) = self.rounds.iter_mut().find(|round| round.unreported) {
+            round.unreported = false;
             return Some(HoldEvent::Concluded {
                 round: round.id,
-                verdict,
-                renewal: round.kind == RoundKind::Renew,
+                verdict: round.extension.verdict()?,
+                renewal: round.is_renewal(),
                 failures: self.failures,
                 awaited: round.awaited,
-                silent: round.is_silent(),
+                silent: !round.extension.silent().is_empty(),
             });
         }
         if std::mem::take(&mut self.end_unreported) {
@@ -293,35 +319,24 @@ impl Hold {
         std::mem::take(&mut self.renewal_due).then_some(HoldEvent::RenewalDue)
     }
 
-    /// The next request to send. A restore is decided here, at the last moment: from then on a
-    /// release assumes that it may arrive at the node. Only this decision needs the `clock`.
-    pub fn poll_transmit(&mut self, clock: impl FnOnce() -> ClockReading) -> Option<Transmit> {
-        match self.rounds.0.is_some() {
-            true => self.poll_rounds(clock),
-            false => None,
-        }
-    }
-
     /// When to call [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let is_held = self.ended.is_none();
-        let next = match self.rounds.0.is_some() {
-            true => self.rounds_timeout(is_held),
-            false => None,
-        };
-        if !is_held || self.of_receipt {
-            return next;
-        }
-        let renew_at = self.renew_at.filter(|_| !self.is_renewing());
-        let mut at = self.deadline;
-        for earlier in [next, renew_at].into_iter().flatten() {
-            at = at.min(earlier);
-        }
-        Some(at)
+        let watched = is_held && !self.of_receipt;
+        let renew_at = self.renew_at.filter(|_| watched && !self.is_renewing());
+        let deadline = watched.then_some(self.deadline);
+        // After the end of the hold, a round matters only to a caller that waits for its verdict.
+        let open = self.rounds.iter().filter(|one| is_held || one.awaited);
+        let timeouts = open.filter_map(|one| one.extension.poll_timeout());
+        timeouts.chain(renew_at).chain(deadline).min()
     }
 
     fn is_renewing(&self) -> bool {
-        self.rounds.0.is_some() && self.rounds.iter().any(Round::is_renewing)
+        self.rounds.iter().any(HoldRound::is_renewing)
+    }
+
+    fn round(&self, id: RoundId) -> Option<&HoldRound> {
+        self.rounds.iter().find(|round| round.id == id)
     }
 
     /// When `max_hold` ends the hold.
@@ -348,5 +363,319 @@ impl Hold {
             self.ended = Some(why);
             self.end_unreported = true;
         }
+    }
+}
+
+/// What the nodes have of a hold, according to their answers. There may be a hundred thousand of
+/// these, and most are unanimous, which needs no allocation.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Tally {
+    /// All nodes have the lock and confirmed it in the latest round.
+    Unanimous {
+        nodes: usize,
+    },
+    PerNode(Box<PerNode>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct PerNode {
+    /// In node order.
+    nodes: Box<[NodeTally]>,
+    /// Some nodes have not answered the attempt that won the lock, and no round has begun since.
+    acquiring: bool,
+}
+
+/// What one node has of the hold.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct NodeTally {
+    /// What a release must handle on the node, without restores in progress.
+    target: Target,
+    /// The node's vote in the latest round.
+    vote: Vote,
+    /// How many restores the node may still execute: those without an answer.
+    restores: u32,
+    /// Something may still arrive at the node: an extend whose reply was lost, or a copy of a
+    /// restore. The network may deliver a restore twice, and the second copy after the release.
+    may_arrive: bool,
+}
+
+impl Tally {
+    /// According to the answers to the attempt that won the lock.
+    fn of(won: &Attempt) -> Self {
+        let nodes = won.votes().count();
+        let mut remains = won.remains_of_won();
+        if remains.all(|(target, vote)| target == Target::Holds && *vote == Vote::Granted) {
+            return Self::Unanimous { nodes };
+        }
+        let states = won.remains_of_won().map(|(target, vote)| NodeTally {
+            target,
+            vote: vote.clone(),
+            restores: 0,
+            may_arrive: false,
+        });
+        Self::PerNode(Box::new(PerNode {
+            nodes: states.collect(),
+            acquiring: !won.is_complete(),
+        }))
+    }
+
+    /// No node has answered yet.
+    fn unknown(nodes: usize) -> Self {
+        let state = NodeTally {
+            target: Target::Unknown,
+            vote: Vote::Pending,
+            restores: 0,
+            may_arrive: false,
+        };
+        Self::PerNode(Box::new(PerNode {
+            nodes: vec![state; nodes].into(),
+            acquiring: false,
+        }))
+    }
+
+    /// The number of nodes.
+    fn nodes(&self) -> usize {
+        match self {
+            Self::Unanimous { nodes } => *nodes,
+            Self::PerNode(per_node) => per_node.nodes.len(),
+        }
+    }
+
+    /// A node answered `won` after the verdict. Ignored once a round of extending has begun.
+    fn record_acquire(&mut self, won: &Attempt) {
+        let Self::PerNode(per_node) = self else {
+            return;
+        };
+        if !per_node.acquiring {
+            return;
+        }
+        for (state, (target, vote)) in per_node.nodes.iter_mut().zip(won.remains_of_won()) {
+            state.target = target;
+            state.vote.clone_from(vote);
+        }
+        per_node.acquiring = !won.is_complete();
+        self.settle();
+    }
+
+    /// What a release must handle on each node, apart from extends that are under way.
+    fn targets(&self) -> Vec<Target> {
+        match self {
+            Self::Unanimous { nodes } => vec![Target::Holds; *nodes],
+            Self::PerNode(per_node) => per_node.nodes.iter().map(NodeTally::remains).collect(),
+        }
+    }
+
+    /// Whether something may still arrive at a node, apart from rounds in progress.
+    fn may_arrive(&self) -> bool {
+        matches!(self, Self::PerNode(per_node) if per_node.nodes.iter().any(|n| n.may_arrive))
+    }
+
+    /// Every node's vote in the latest round, in node order.
+    fn votes(&self) -> Vec<Vote> {
+        match self {
+            Self::Unanimous { nodes } => vec![Vote::Granted; *nodes],
+            Self::PerNode(per_node) => per_node
+                .nodes
+                .iter()
+                .map(|state| state.vote.clone())
+                .collect(),
+        }
+    }
+
+    /// Takes the votes of a round of extending.
+    fn record_round<'a>(&mut self, votes: impl Iterator<Item = &'a Vote> + Clone) {
+        let granted = votes.clone().all(|vote| *vote == Vote::Granted);
+        if granted && matches!(self, Self::Unanimous { .. }) {
+            return;
+        }
+        for (state, vote) in self.per_node_mut().iter_mut().zip(votes) {
+            state.target = match (vote, state.target) {
+                // An acquire that is still under way does no harm: the node has its fence.
+                (Vote::Granted, _) => Target::Holds,
+                (vote, Target::Holds) if vote.proves_loss() => Target::Nothing,
+                (_, target) => target,
+            };
+            state.vote.clone_from(vote);
+        }
+        self.settle();
+    }
+
+    /// The state of each node, as separate values.
+    fn per_node_mut(&mut self) -> &mut [NodeTally] {
+        if let Self::Unanimous { nodes } = self {
+            let all = NodeTally {
+                target: Target::Holds,
+                vote: Vote::Granted,
+                restores: 0,
+                may_arrive: false,
+            };
+            let nodes = vec![all; *nodes].into();
+            let acquiring = false;
+            *self = Self::PerNode(Box::new(PerNode { nodes, acquiring }));
+        }
+        match self {
+            Self::PerNode(per_node) => {
+                per_node.acquiring = false;
+                &mut per_node.nodes
+            }
+            // Not reachable: the value was converted above.
+            Self::Unanimous { .. } => &mut [],
+        }
+    }
+
+    /// Takes an answer that came after the verdict of its round. It replaces only a missing vote.
+    fn record_late_vote(&mut self, node: usize, vote: Vote) {
+        let Self::PerNode(per_node) = self else {
+            return;
+        };
+        let state = &mut per_node.nodes[node];
+        if !matches!(state.vote, Vote::Pending | Vote::TimedOut) {
+            return;
+        }
+        state.vote = vote;
+        self.settle();
+    }
+
+    /// The reply to an extend on `node` was lost.
+    fn extend_lost(&mut self, node: usize) {
+        self.per_node_mut()[node].may_arrive = true;
+    }
+
+    /// A restore is being sent to `node`. That says nothing about an acquire that may still arrive
+    /// there: if its fate was unknown, it stays unknown.
+    fn restore_sent(&mut self, node: usize) {
+        let state = &mut self.per_node_mut()[node];
+        state.restores += 1;
+        state.may_arrive = true;
+        if state.target == Target::Nothing {
+            state.target = Target::Holds;
+        }
+    }
+
+    /// A restore to `node` was answered.
+    fn restore_answered(&mut self, node: usize) {
+        let Self::PerNode(per_node) = self else {
+            return;
+        };
+        let restores = &mut per_node.nodes[node].restores;
+        *restores = restores.saturating_sub(1);
+        self.settle();
+    }
+
+    /// Frees the memory once all nodes have the lock.
+    fn settle(&mut self) {
+        if let Self::PerNode(per_node) = self
+            && per_node.nodes.iter().all(NodeTally::is_confirmed)
+        {
+            *self = Self::Unanimous {
+                nodes: per_node.nodes.len(),
+            };
+        }
+    }
+}
+
+impl NodeTally {
+    /// What a release must handle on this node.
+    fn remains(&self) -> Target {
+        match self.restores > 0 {
+            true => Target::Unknown,
+            false => self.target,
+        }
+    }
+
+    /// Whether the node has our token and confirmed it.
+    fn is_confirmed(&self) -> bool {
+        let answered = self.restores == 0 && !self.may_arrive;
+        self.target == Target::Holds && self.vote == Vote::Granted && answered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Target::{Holds, Nothing, Unknown};
+    use Vote::{Gone, Granted, Pending};
+
+    /// A tally with these `targets`, after a round with these `votes`.
+    fn per_node(targets: &[Target], votes: &[Vote]) -> Tally {
+        let mut tally = Tally::unknown(targets.len());
+        for (state, target) in tally.per_node_mut().iter_mut().zip(targets) {
+            state.target = *target;
+        }
+        tally.record_round(votes.iter());
+        tally
+    }
+
+    #[test]
+    fn a_restored_lock_is_released_in_the_end() {
+        let mut tally = per_node(&[Holds, Nothing, Unknown], &[Granted, Gone, Pending]);
+        assert_eq!(tally.targets(), [Holds, Nothing, Unknown]);
+        tally.restore_sent(1);
+        assert_eq!(tally.targets(), [Holds, Unknown, Unknown]);
+        tally.restore_answered(1);
+        assert_eq!(tally.targets(), [Holds, Holds, Unknown]);
+        tally.record_late_vote(2, Granted);
+        assert_eq!(tally.targets(), [Holds, Holds, Unknown]);
+    }
+
+    /// The acquire may still arrive, and a restore says nothing about that.
+    #[test]
+    fn a_restore_does_not_make_an_unknown_acquire_known() {
+        let mut tally = per_node(&[Holds, Holds, Unknown], &[Granted, Granted, Gone]);
+        assert_eq!(tally.targets(), [Holds, Holds, Unknown]);
+        tally.restore_sent(2);
+        tally.restore_answered(2);
+        assert_eq!(tally.targets(), [Holds, Holds, Unknown]);
+        tally.record_round([Granted, Granted, Granted].iter());
+        assert_eq!(tally.targets(), [Holds; 3], "all nodes confirmed it");
+    }
+
+    #[test]
+    fn a_restore_that_was_not_answered_may_arrive_at_any_time() {
+        let mut tally = Tally::unknown(2);
+        tally.record_round([Granted, Gone].iter());
+        tally.restore_sent(1);
+        tally.restore_sent(1);
+        tally.restore_answered(1);
+        tally.record_round([Granted, Granted].iter());
+        assert_eq!(tally.targets(), [Holds, Unknown]);
+        tally.restore_answered(1);
+        assert_eq!(tally.targets(), [Holds; 2]);
+        // The same, if all nodes were believed to have the lock.
+        tally.restore_sent(0);
+        assert_eq!(tally.targets(), [Unknown, Holds]);
+        tally.restore_answered(0);
+        assert_eq!(tally.targets(), [Holds; 2]);
+        // A second copy of a restore may still arrive.
+        assert!(tally.may_arrive());
+    }
+
+    #[test]
+    fn a_unanimous_tally_needs_no_allocation() {
+        let mut tally = Tally::unknown(3);
+        tally.record_round([Granted, Granted, Granted].iter());
+        assert!(matches!(tally, Tally::Unanimous { nodes: 3 }));
+        tally.record_round([Granted, Granted, Granted].iter());
+        assert_eq!(tally.targets(), [Holds; 3]);
+        assert_eq!(tally.votes(), [Granted, Granted, Granted]);
+        tally.record_round([Granted, Pending, Gone].iter());
+        assert_eq!(tally.targets(), [Holds, Holds, Nothing]);
+        assert_eq!(tally.votes(), [Granted, Pending, Gone]);
+        tally.record_late_vote(1, Granted);
+        assert_eq!(tally.votes(), [Granted, Granted, Gone]);
+        tally.record_round([Granted, Pending, Granted].iter());
+        assert_eq!(tally.targets(), [Holds; 3]);
+        tally.record_late_vote(1, Granted);
+        assert!(matches!(tally, Tally::Unanimous { nodes: 3 }));
+    }
+
+    #[test]
+    fn a_late_answer_changes_neither_an_earlier_vote_nor_a_release_target() {
+        let mut tally = Tally::unknown(2);
+        tally.record_round([Granted, Pending].iter());
+        tally.record_late_vote(0, Gone);
+        tally.record_late_vote(1, Granted);
+        assert_eq!(tally.votes(), [Granted, Granted]);
+        assert_eq!(tally.targets(), [Holds, Unknown]);
     }
 }

@@ -137,7 +137,7 @@ pub(super) fn attempt(suspects: &[bool], timeout: Timestamp) -> Attempt {
 }
 
 /// The node's answer, whether it counts, and what the client then knows.
-fn outcome(act: Act, salt: usize) -> (Outcome, Option<Discount>, Known) {
+fn outcome(act: Act, salt: usize) -> (Outcome, Option<Vote>, Known) {
     let said = |answer, known| (reply(answer), None, known);
     match act {
         Act::Granted | Act::Late | Act::Never => said(Answer::Granted, Known::Granted),

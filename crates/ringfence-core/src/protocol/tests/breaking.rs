@@ -45,7 +45,7 @@ fn ask(round: &mut BreakRound, servers: &mut [Server], down: &[usize], up_to: Ba
             true => not_sent(),
             false => server.ask(at(now), &token(9), op.clone()),
         };
-        round.handle_reply(node, outcome, None);
+        round.handle_reply(node, outcome, None, at(0));
     }
 }
 
@@ -88,9 +88,9 @@ fn a_break_works_with_two_of_five_nodes_down_and_no_majority_holds_the_lock_then
 #[test]
 fn a_break_counts_with_a_majority_of_one_ballot() {
     let (mut call, mut round) = round(3);
-    round.handle_reply(0, reply(removed(1)), None);
+    round.handle_reply(0, reply(removed(1)), None, at(0));
     assert_eq!(round.verdict(), None);
-    round.handle_reply(2, reply(removed(0)), None);
+    round.handle_reply(2, reply(removed(0)), None, at(0));
     assert_eq!(round.verdict(), Some(BreakVerdict::Broken));
     assert!(matches!(
         call.conclude(&round),
@@ -102,9 +102,9 @@ fn a_break_counts_with_a_majority_of_one_ballot() {
 #[test]
 fn a_node_in_quarantine_does_not_count_for_a_break() {
     let (mut call, mut round) = round(3);
-    round.handle_reply(0, reply(removed(1)), None);
-    round.handle_reply(1, reply(removed(0)), Some(quarantined(TTL)));
-    round.handle_reply(2, not_sent(), None);
+    round.handle_reply(0, reply(removed(1)), None, at(0));
+    round.handle_reply(1, reply(removed(0)), Some(quarantined(TTL)), at(0));
+    round.handle_reply(2, not_sent(), None, at(0));
     assert_eq!(round.verdict(), Some(BreakVerdict::NoQuorum));
     assert_eq!(call.conclude(&round), BreakNext::NoQuorum);
 }
@@ -114,9 +114,9 @@ fn a_server_behind_two_nodes_counts_once_for_a_break() {
     let (_, mut round) = round(3);
     let mut same = reply(removed(1)).unwrap();
     same.standing.server = 7;
-    round.handle_reply(0, Ok(same.clone()), None);
-    round.handle_reply(1, Ok(same), None);
-    round.handle_reply(2, not_sent(), None);
+    round.handle_reply(0, Ok(same.clone()), None, at(0));
+    round.handle_reply(1, Ok(same), None, at(0));
+    round.handle_reply(2, not_sent(), None, at(0));
     assert_eq!(round.verdict(), Some(BreakVerdict::NoQuorum));
 }
 
@@ -126,7 +126,7 @@ fn a_refused_ballot_is_replaced_by_a_higher_one_and_not_for_ever() {
     let mut rounds = 1;
     loop {
         for node in 0..3 {
-            first.handle_reply(node, reply(Answer::Stale), None);
+            first.handle_reply(node, reply(Answer::Stale), None, at(0));
         }
         assert_eq!(first.verdict(), Some(BreakVerdict::Refused));
         match call.conclude(&first) {
@@ -142,17 +142,17 @@ fn a_refused_ballot_is_replaced_by_a_higher_one_and_not_for_ever() {
 #[test]
 fn a_later_holder_on_a_majority_stops_the_break() {
     let (mut call, mut round) = round(3);
-    round.handle_reply(0, reply(removed(1)), None);
-    round.handle_reply(1, reply(held(None)), None);
-    round.handle_reply(2, reply(held(None)), None);
+    round.handle_reply(0, reply(removed(1)), None, at(0));
+    round.handle_reply(1, reply(held(None)), None, at(0));
+    round.handle_reply(2, reply(held(None)), None, at(0));
     assert_eq!(call.conclude(&round), BreakNext::Changed);
 }
 
 #[test]
 fn a_break_waits_for_slow_nodes_until_its_timeout() {
     let (mut call, mut round) = round(3);
-    round.handle_reply(0, reply(held(None)), None);
-    round.handle_reply(1, reply(held(None)), None);
+    round.handle_reply(0, reply(held(None)), None, at(0));
+    round.handle_reply(1, reply(held(None)), None, at(0));
     assert_eq!(round.verdict(), None);
     assert_eq!(round.poll_timeout(), Some(at(1_000)));
     round.handle_timeout(at(999));

@@ -36,7 +36,7 @@ fn timed(server: u64, clock_us: u64) -> Outcome {
     })
 }
 
-fn observe(cluster: &mut Cluster, node: usize, server: u64, now: Timestamp) -> Option<Discount> {
+fn observe(cluster: &mut Cluster, node: usize, server: u64, now: Timestamp) -> Option<Vote> {
     cluster.observe(node, &from(server, Answer::Granted), now, now);
     cluster.discount(node, standing(server), now, now)
 }
@@ -189,7 +189,7 @@ fn a_release_counts_every_server_once() {
             PendingRelease::new(ReleaseKind::Final, targets, at(0), until, CALL_TIMEOUT);
         while release.poll_send(at(0)).is_some() {}
         for (node, answer) in said.into_iter().enumerate() {
-            release.handle_reply(node, &from(servers[node], answer), None, at(1));
+            release.handle_reply(node, from(servers[node], answer), None, at(1));
         }
         release.verdict()
     };
@@ -217,17 +217,17 @@ fn a_release_that_one_server_confirms_through_its_second_node_counts() {
         CALL_TIMEOUT,
     );
     while release.poll_send(at(0)).is_some() {}
-    release.handle_reply(0, &from(SERVER_A, Answer::Gone), None, at(1));
-    release.handle_reply(2, &from(SERVER_C, Answer::Released), None, at(1));
+    release.handle_reply(0, from(SERVER_A, Answer::Gone), None, at(1));
+    release.handle_reply(2, from(SERVER_C, Answer::Released), None, at(1));
     assert_eq!(release.verdict(), None);
-    release.handle_reply(1, &from(SERVER_A, Answer::Released), None, at(1));
+    release.handle_reply(1, from(SERVER_A, Answer::Released), None, at(1));
     assert_eq!(release.verdict(), Some(ReleaseVerdict::Released));
 }
 
 #[test]
 fn a_node_that_leads_to_the_server_of_an_earlier_node_has_no_vote() {
     let mut cluster = three();
-    let duplicate = Some(Discount::Duplicate { of: 0 });
+    let duplicate = Some(Vote::Duplicate { of: 0 });
     assert_eq!(observe(&mut cluster, 1, SERVER_A, at(1)), duplicate);
     assert_eq!(cluster.take_duplicates(), Some((0, 1)));
     assert_eq!(cluster.take_duplicates(), None, "reported once");
@@ -277,7 +277,7 @@ fn a_server_that_is_restarted_between_the_answers_of_two_nodes_has_one_vote() {
     let (a, b) = (restarted(SERVER_A), restarted(SERVER_B));
     for known in [three(), three_but_one()] {
         let mut cluster = known;
-        assert_eq!(discount(&mut cluster, a, at(1)), Some(Discount::Moved));
+        assert_eq!(discount(&mut cluster, a, at(1)), Some(Vote::Moved));
         // By then the first node has answered again, or has failed.
         assert_eq!(discount(&mut cluster, a, at(6)), None);
     }
@@ -321,7 +321,7 @@ fn a_clock_jump_costs_the_vote_of_the_server_at_every_address() {
     cluster.observe(1, &timed(SERVER_A, later_us), at(4), at(4));
     let discount = cluster.discount(1, standing(SERVER_A), at(5), at(5));
     assert!(
-        matches!(discount, Some(Discount::ClockJumped { .. })),
+        matches!(discount, Some(Vote::ClockJumped { .. })),
         "{discount:?}"
     );
 }

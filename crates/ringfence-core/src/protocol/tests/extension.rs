@@ -27,7 +27,7 @@ const ACTS: [Act; 7] = [
     Act::Silent,
 ];
 
-fn outcome(act: Act, salt: usize) -> (Outcome, Option<Discount>) {
+fn outcome(act: Act, salt: usize) -> (Outcome, Option<Vote>) {
     let young = Some(quarantined(ms(30_000)));
     match act {
         Act::Kept | Act::Silent => (reply(Answer::Extended), None),

@@ -103,7 +103,7 @@ fn one_round_is_enough_to_arrive_at_a_known_latch() {
     let mut call = arriving(3);
     let round = round(&call, [knows("a"), knows("a")], 3);
     assert_eq!(round.question(), &add("a", None));
-    assert!(round.is_over(), "the third node is not awaited");
+    assert!(round.verdict().is_some(), "the third node is not awaited");
     assert_eq!(call.conclude(&round, at(0)), LatchNext::Done { arrived: 1 });
 }
 
@@ -144,7 +144,7 @@ fn all_parties_are_written_to_a_majority_before_the_latch_is_open() {
     assert_eq!(call.conclude(&first, at(0)), LatchNext::Ask);
     let second = round(&call, [knows("ab")], 3);
     assert_eq!(second.question(), &add("ab", Some(MADE_US)));
-    assert!(!second.is_over());
+    assert!(second.verdict().is_none());
     let second = round(&call, [knows("ab"), not_sent(), knows("ab")], 3);
     assert_eq!(
         call.conclude(&second, at(0)),
@@ -306,9 +306,9 @@ fn a_reply_after_the_timeout_does_not_count() {
     let mut round = round(&call, [knows("a")], 3);
     let late = at(0) + CALL_TIMEOUT;
     round.handle_reply(1, knows("a"), None, late);
-    assert!(!round.is_over());
+    assert!(round.verdict().is_none());
     round.handle_timeout(late);
-    assert!(round.is_over());
+    assert!(round.verdict().is_some());
     assert_eq!(round.silent(), [1, 2]);
     assert!(!round.tally(late).taken);
 }
@@ -319,9 +319,9 @@ fn a_node_whose_last_call_timed_out_is_not_awaited() {
     cluster.silent(2);
     let mut round = arriving(3).begin(&cluster, at(0));
     round.handle_reply(0, knows_nothing(), None, at(0));
-    assert!(!round.is_over());
+    assert!(round.verdict().is_none());
     round.handle_reply(1, knows_nothing(), None, at(0));
-    assert!(round.is_over());
+    assert!(round.verdict().is_some());
 }
 
 #[test]
@@ -329,10 +329,10 @@ fn a_node_whose_clock_jumped_does_not_count() {
     let mut call = waiting(3, None);
     let mut round = call.begin(&known_clocks(3), at(0));
     let left = ms(7);
-    let jumped = Discount::ClockJumped { by_us: 1, left };
+    let jumped = Vote::ClockJumped { by_us: 1, left };
     round.handle_reply(0, knows("ab"), Some(jumped), at(0));
     round.handle_reply(1, knows("ab"), None, at(0));
-    assert!(!round.is_over());
+    assert!(round.verdict().is_none());
     round.handle_reply(2, not_sent(), None, at(0));
     assert_eq!(
         round.tally(at(0)).votes[0],
@@ -347,9 +347,9 @@ fn a_round_with_a_freeze_of_our_clock_does_not_count() {
     let mut call = arriving(3);
     let mut round = call.begin(&known_clocks(3), at(0));
     for node in 0..3 {
-        round.handle_reply(node, knows("a"), Some(Discount::Outdated), at(0));
+        round.handle_reply(node, knows("a"), Some(Vote::Outdated), at(0));
     }
-    assert!(round.is_over());
+    assert!(round.verdict().is_some());
     assert!(matches!(
         call.conclude(&round, at(0)),
         LatchNext::Rest { .. }

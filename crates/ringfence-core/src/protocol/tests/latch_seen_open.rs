@@ -197,7 +197,7 @@ impl World {
     fn advance(&mut self, number: usize) {
         let client = &mut self.clients[number];
         client.round.handle_timeout(self.now);
-        if client.done || !client.round.is_over() {
+        if client.done || client.round.verdict().is_none() {
             return;
         }
         let tally = client.round.tally(self.now);

@@ -102,8 +102,8 @@ fn refused(kind: TroubleKind) -> Outcome {
 }
 
 /// The discount of a node in quarantine.
-fn quarantined(left: Duration) -> Discount {
-    Discount::Quarantined { left }
+fn quarantined(left: Duration) -> Vote {
+    Vote::Quarantined { left }
 }
 
 /// The `index`-th of all sequences of `length` items out of `letters`.

@@ -50,7 +50,7 @@ impl Watch {
         self.servers[node].offset_us += by_us;
     }
 
-    fn discount(&self, node: usize, sent: Timestamp, now: Timestamp) -> Option<Discount> {
+    fn discount(&self, node: usize, sent: Timestamp, now: Timestamp) -> Option<Vote> {
         let standing = Standing::default();
         self.cluster.discount(node, standing, sent, now)
     }
@@ -90,7 +90,7 @@ fn a_jump_costs_only_that_nodes_vote_for_the_quarantine() {
     assert_eq!(watch.jumped(now), [false, false, true]);
     assert_eq!(watch.cluster.jumps(2), 1);
     let left = |now| match watch.discount(2, now, now) {
-        Some(Discount::ClockJumped { left, .. }) => Some(left),
+        Some(Vote::ClockJumped { left, .. }) => Some(left),
         None => None,
         other => panic!("{other:?}"),
     };
@@ -184,7 +184,7 @@ fn a_majority_that_jumps_forward_alike_is_a_freeze_of_our_clock() {
         // No vote is lost, and no reply to an earlier request counts.
         let later = now + ms(1);
         assert_eq!(watch.jumped(later), vec![false; nodes]);
-        assert_eq!(watch.discount(0, asked, later), Some(Discount::Outdated));
+        assert_eq!(watch.discount(0, asked, later), Some(Vote::Outdated));
         for node in 0..nodes {
             assert_eq!(
                 watch.observe(node, later + ms(5), ms(1)),
@@ -285,7 +285,7 @@ fn the_longer_of_quarantine_and_jump_is_reported() {
     };
     let later = now + ms(500);
     let discount = watch.cluster.discount(0, newborn, later, later);
-    assert_eq!(discount, Some(Discount::Quarantined { left: Q }));
+    assert_eq!(discount, Some(Vote::Quarantined { left: Q }));
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn run(
         match coming.first_entry() {
             Some(first) if first.key().0 == now => {
                 let ((_, node), outcome) = first.remove_entry();
-                machine.handle_reply(node, &outcome, None, now);
+                machine.handle_reply(node, outcome, None, now);
             }
             _ => machine.handle_timeout(now),
         }
@@ -192,9 +192,9 @@ fn check_targets(kind: ReleaseKind, targets: &[Target], acts: &[Act], run: &Run)
 fn a_release_is_confirmed_by_a_majority_without_waiting_for_the_rest() {
     let mut machine = pending_release(ReleaseKind::Final, &[Target::Holds; 3]);
     while machine.poll_send(at(0)).is_some() {}
-    machine.handle_reply(2, &reply(Answer::Released), None, at(1));
+    machine.handle_reply(2, reply(Answer::Released), None, at(1));
     assert_eq!(machine.verdict(), None);
-    machine.handle_reply(0, &reply(Answer::Released), None, at(2));
+    machine.handle_reply(0, reply(Answer::Released), None, at(2));
     assert_eq!(machine.verdict(), Some(ReleaseVerdict::Released));
     assert!(
         !machine.is_settled(),
@@ -207,10 +207,10 @@ fn a_release_is_confirmed_by_a_majority_without_waiting_for_the_rest() {
 fn a_release_is_unconfirmed_if_a_missing_answer_could_have_confirmed_it() {
     let mut machine = pending_release(ReleaseKind::Final, &[Target::Holds; 3]);
     while machine.poll_send(at(0)).is_some() {}
-    machine.handle_reply(0, &reply(Answer::Released), None, at(1));
-    machine.handle_reply(1, &reply(held(None)), None, at(1));
+    machine.handle_reply(0, reply(Answer::Released), None, at(1));
+    machine.handle_reply(1, reply(held(None)), None, at(1));
     assert_eq!(machine.verdict(), None);
-    machine.handle_reply(2, &not_sent(), None, at(1));
+    machine.handle_reply(2, not_sent(), None, at(1));
     assert_eq!(machine.verdict(), Some(ReleaseVerdict::Unconfirmed));
 }
 
@@ -220,8 +220,8 @@ fn a_repeated_request_that_finds_nothing_does_not_change_the_first_answer() {
     assert_eq!(machine.poll_send(at(0)), Some((0, false)));
     machine.handle_timeout(at(100));
     assert_eq!(machine.poll_send(at(120)), Some((0, false)));
-    machine.handle_reply(0, &reply(Answer::Released), None, at(121));
-    machine.handle_reply(0, &reply(Answer::Gone), None, at(122));
+    machine.handle_reply(0, reply(Answer::Released), None, at(121));
+    machine.handle_reply(0, reply(Answer::Gone), None, at(122));
     assert_eq!(machine.verdict(), Some(ReleaseVerdict::Released));
 }
 
@@ -232,9 +232,9 @@ fn a_late_failure_does_not_reopen_an_acknowledged_release() {
         machine.poll_send(at(0));
         machine.handle_timeout(at(100));
         machine.poll_send(at(120));
-        machine.handle_reply(0, &reply(Answer::Gone), None, at(121));
+        machine.handle_reply(0, reply(Answer::Gone), None, at(121));
         assert!(machine.is_settled());
-        machine.handle_reply(0, &unknown(), None, at(122));
+        machine.handle_reply(0, unknown(), None, at(122));
         assert!(machine.is_settled(), "{target:?}");
         assert_eq!(machine.poll_send(at(9_000)), None);
     }
@@ -274,7 +274,7 @@ fn keep(
         while let Some((node, fate_unknown)) = machine.poll_send(now) {
             sent_at[node].push((now, fate_unknown));
             let outcome = heard(node, now).map_or_else(not_sent, reply);
-            machine.handle_reply(node, &outcome, None, now);
+            machine.handle_reply(node, outcome, None, now);
         }
         match machine.poll_timeout() {
             Some(next) => now = next,

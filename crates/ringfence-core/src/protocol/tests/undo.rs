@@ -47,7 +47,7 @@ fn undo_all(
             delay_ms: 0,
         });
         let outcome = servers[node].ask(now, attempt.token(), op);
-        machine.handle_reply(node, &outcome, None, now);
+        machine.handle_reply(node, outcome.clone(), None, now);
         told.push((node, outcome.unwrap().answer));
     }
     assert!(machine.is_settled());

@@ -12,7 +12,7 @@ use crate::history::{Event, What};
 use crate::invariants::Violation;
 
 use super::super::journal::{Note, Record};
-use super::stage::{OVERLAP, is_far};
+use super::servers::{OVERLAP, is_far};
 
 /// What a holder needs beside `X + D`: the time to hear of the new master, to connect and to renew.
 const MARGIN: Duration = Duration::from_millis(1_500);

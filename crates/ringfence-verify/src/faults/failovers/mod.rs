@@ -2,16 +2,16 @@
 //! processes are on hosts of a network that can be divided. Masters are killed, stopped, replaced
 //! and cut off. The history is judged at the end.
 //!
-//! `stage` has the servers, `director` brings about the failovers, and `wish` decides what the
+//! `servers` has the servers, `injector` brings about the failovers, and `call` decides what the
 //! clients ask for. `carried` judges whether holders kept their locks; everything else is judged as
 //! in every run. `plain` is the usual lock on the same servers, whose double holds are counted.
 
+mod call;
 mod carried;
-mod director;
+mod injector;
 mod plain;
 mod report;
-mod stage;
-mod wish;
+mod servers;
 
 use std::error::Error;
 use std::fs;
@@ -24,20 +24,21 @@ use crate::history::What;
 use crate::invariants::Violation;
 use crate::random::Random;
 
-use super::crew::Crew;
 use super::journal::{Journal, Record, now_us};
-use super::stage::remains_on;
+use super::processes::ClientProcesses;
+use super::servers::remains_on;
+use super::unheld::add_seats;
 use super::{Figures, add_writes, around, judge, note_leftovers};
 
+pub(super) use call::WORKLOAD;
 pub use carried::CarriedFigures;
-pub use director::{FailoverKind, plan};
+pub use injector::{FailoverKind, plan};
 pub(super) use plain::PlainClient;
 pub use plain::PlainFigures;
 pub use report::FailoverFigures;
-pub(super) use wish::HABITS;
 
-use director::Director;
-use stage::FailoverStage;
+use injector::FailoverInjector;
+use servers::SentinelServers;
 
 /// The settings of a run.
 #[derive(Debug, Clone)]
@@ -92,49 +93,49 @@ pub fn run(
         fs::create_dir_all(folder)?;
     }
     progress(0, "starting servers and Sentinels");
-    let stage = FailoverStage::set(settings.flavor);
+    let servers = SentinelServers::start(settings.flavor);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(stage.init())?;
-    let probe = runtime.block_on(stage.builder().connect())?;
+    runtime.block_on(servers.init())?;
+    let probe = runtime.block_on(servers.builder().connect())?;
     let journal = Journal::create(&journals.join("failovers.jsonl"))?;
-    let crew = Crew::start(
+    let processes = ClientProcesses::start(
         settings.program.clone(),
         journals.clone(),
         settings.seed,
-        stage.launches(settings.clients, &plain),
+        servers.launches(settings.clients, &plain),
     )?;
-    let mut director = Director {
-        stage: &stage,
+    let mut injector = FailoverInjector {
+        servers: &servers,
         journal: &journal,
         random: Random::apart(settings.seed, u64::MAX),
         runtime: &runtime,
         probe: &probe,
         epoch: None,
     };
-    let directed = director.direct(&plan(settings.seed, settings.failovers), &mut progress);
+    let injected = injector.direct(&plan(settings.seed, settings.failovers), &mut progress);
     journal.event(now_us(), What::Healed);
-    let ended = directed
+    let ended = injected
         .map_err(|error| error.to_string())
-        .and_then(|()| end(crew));
+        .and_then(|()| end(processes));
     if ended.is_ok() {
-        let master = stage.master_host();
-        let left = || remains_on(&stage.group.servers()[master]).into_iter();
+        let master = servers.master_host();
+        let left = || remains_on(&servers.group.servers()[master]).into_iter();
         note_leftovers(&journal, || {
             let ours = left().filter(|key| is_ours(key));
             ours.map(|key| (master, key)).collect()
         });
         journal.event(now_us(), What::Over);
     }
-    stage.save_logs(&settings.out)?;
+    servers.save_logs(&settings.out)?;
     progress(settings.failovers, "judging");
-    judged(settings, &stage, ended)
+    judged(settings, &servers, ended)
 }
 
-fn end(crew: Crew) -> Result<(), String> {
+fn end(processes: ClientProcesses) -> Result<(), String> {
     std::thread::sleep(Duration::from_secs(2));
-    crew.end()
+    processes.end()
 }
 
 /// The usual locks leave keys behind when their master is gone.
@@ -144,11 +145,12 @@ fn is_ours(key: &str) -> bool {
 
 fn judged(
     settings: &FailoverSettings,
-    stage: &FailoverStage,
+    servers: &SentinelServers,
     ended: Result<(), String>,
 ) -> Result<FailoverOutcome, Box<dyn Error>> {
     let mut record = Record::read(&settings.out.join("journals"))?;
-    let mut figures = add_writes(&mut record, &stage.store, &wish::resources());
+    add_seats(&mut record.history);
+    let mut figures = add_writes(&mut record, &servers.store, &call::resources());
     record.count_from_zero();
     let (groups, mut violations) = judge(&record.history);
     figures.groups = groups;

@@ -17,7 +17,7 @@ use crate::random::Random;
 
 use super::super::client::OPS_OF_CLIENT;
 use super::super::journal::{Journal, now_us};
-use super::wish::{LONG_TTL, NAMES};
+use super::call::{LONG_TTL, NAMES};
 
 /// How long a call may take.
 const TIMEOUT: Duration = Duration::from_millis(250);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::invariants::Violation;
 
 use super::super::journal::{Note, Record};
-use super::director::FailoverKind;
+use super::injector::FailoverKind;
 use super::{CarriedFigures, FailoverOutcome, FailoverSettings, PlainFigures};
 
 /// Two failovers within this time are close together.

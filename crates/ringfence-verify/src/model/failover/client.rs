@@ -5,7 +5,7 @@
 use ringfence_core::message::{Answer, Holder, Kind, Op, Release, ReleaseKind, Reply, Request};
 use ringfence_core::protocol::{
     Acquisition, Attempt, ClockReading, Cluster, Confirmation, Hold, HoldAction, Line, Next,
-    Transmit,
+    RoundMachine, Transmit,
 };
 
 use super::scope::{Ticks, Weakness};

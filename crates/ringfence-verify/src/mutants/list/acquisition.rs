@@ -4,11 +4,10 @@ use super::{Edit, Mutant, edit};
 
 const ACQUISITION: &str = "crates/ringfence-core/src/protocol/acquisition.rs";
 const ATTEMPT: &str = "crates/ringfence-core/src/protocol/attempt.rs";
-const BALLOTS: &str = "crates/ringfence-core/src/protocol/cluster/ballots.rs";
-const REMAINS: &str = "crates/ringfence-core/src/protocol/attempt/remains.rs";
+const CLOCKS: &str = "crates/ringfence-core/src/protocol/cluster/clocks.rs";
+const ROUND: &str = "crates/ringfence-core/src/protocol/round.rs";
 const RETRY: &str = "crates/ringfence-core/src/protocol/acquisition/retry.rs";
 const VALIDITY: &str = "crates/ringfence-core/src/protocol/validity.rs";
-const VOTE: &str = "crates/ringfence-core/src/protocol/vote.rs";
 
 /// Shared by PlainTokenKept, TokenKeptWhenLowered.
 #[rustfmt::skip]
@@ -29,13 +28,13 @@ const ACQUISITION_BEGIN_2: Edit = edit(ACQUISITION, "begin",
 /// Shared by QuorumOneShort, TieWins.
 #[rustfmt::skip]
 const ATTEMPT_TALLY: Edit = edit(ATTEMPT, "tally",
-    "let quorum = quorum(self.nodes.len());",
-    "let mut quorum = quorum(self.nodes.len());
+    "let (proposal, quorum) = (&round.purpose, round.quorum());",
+    "let (proposal, mut quorum) = (&round.purpose, round.quorum());
      if mutant!(QuorumOneShort) {
          quorum -= 1;
      }
      if mutant!(TieWins) {
-         quorum = self.nodes.len().div_ceil(2);
+         quorum = round.nodes.len().div_ceil(2);
      }");
 
 mutants! {
@@ -75,12 +74,15 @@ mutants! {
         edit(ACQUISITION, "conclude",
             "let loss = match attempt.verdict() {",
             "if mutant!(EarlierBallotCounts) {
-                 self.earlier = attempt.votes().map(|vote| *vote == Vote::Granted).collect();
+                 let granted = |vote: &crate::protocol::Vote| *vote == crate::protocol::Vote::Granted;
+                 self.earlier = attempt.votes().map(granted).collect();
              }
              let loss = match attempt.verdict() {"),
         edit(ATTEMPT, "asking",
-            "Self { kind, asked, ..self }",
-            "    Self { kind, asked, ..self }
+            "(self.purpose.kind, self.purpose.asked) = (kind, asked);
+             self",
+            "    (self.purpose.kind, self.purpose.asked) = (kind, asked);
+                 self
              }
 
              pub(super) fn granted_before(mut self, granted: &[bool]) -> Self {
@@ -148,10 +150,10 @@ mutants! {
     T0ReadLate:
         edit(ATTEMPT, "tally",
             "AttemptVerdict::Won {
-                 deadline: self.deadline,",
-            "let late = if mutant!(T0ReadLate) { now } else { self.t0 };
+                 deadline: proposal.deadline,",
+            "let late = if mutant!(T0ReadLate) { now } else { round.t0() };
              AttemptVerdict::Won {
-                 deadline: self.deadline + late.since(self.t0),");
+                 deadline: proposal.deadline + late.since(round.t0()),");
 
     /// A grant needs a majority.
     QuorumOneShort:
@@ -166,7 +168,7 @@ mutants! {
         edit(ATTEMPT, "tally",
             "if granted >= quorum {",
             "let waits_for_all = mutant!(VerdictAwaitsAll)
-                 && count(|v| *v == Vote::Pending) > 0;
+                 && round.count(|v| *v == Vote::Pending) > 0;
              if waits_for_all {
                  return None;
              }
@@ -193,31 +195,31 @@ mutants! {
 
     /// The undo is sent to every node that granted, even if its vote did not count.
     GrantedNotUndone:
-        edit(ATTEMPT, "handle_reply",
-            "state.holds = matches!(reply.answer, Answer::Granted);",
-            "state.holds = matches!(reply.answer, Answer::Granted) && !mutant!(GrantedNotUndone);");
+        edit(ATTEMPT, "vote",
+            "note.holds = matches!(reply.answer, Answer::Granted);",
+            "note.holds = matches!(reply.answer, Answer::Granted) && !mutant!(GrantedNotUndone);");
 
     /// The undo is sent to nodes that have not answered.
     SilentNotUndone:
-        edit(REMAINS, "remains_on",
+        edit(ATTEMPT, "remains_on",
             "Vote::Pending | Vote::TimedOut => Target::Unknown,",
             "Vote::Pending | Vote::TimedOut if !mutant!(SilentNotUndone) => Target::Unknown,");
 
     /// The undo of a grant does not wait for nodes that have not answered.
     GrantedUndoneLate:
-        edit(REMAINS, "undo_waits_until",
+        edit(ATTEMPT, "undo_waits_until",
             "let waits = pending && !remains.any(left);",
             "let waits = pending && (!remains.any(left) || mutant!(GrantedUndoneLate));");
 
     /// One server behind two nodes has one vote.
     DuplicateCountsTwice:
-        edit(VOTE, "is_same_server",
+        edit(ROUND, "is_same_server",
             "one != 0 && one == other",
             "one != 0 && one == other && !mutant!(DuplicateCountsTwice)");
 
     /// A ballot keeps a margin from both ends of a node's window.
     NoBallotMargin:
-        edit(BALLOTS, "Range::new",
+        edit(CLOCKS, "Range::new",
             "let margin = window_us / 10;",
             "let margin = if mutant!(NoBallotMargin) { 0 } else { window_us / 10 };");
 

@@ -4,7 +4,7 @@ use super::{Edit, Mutant, edit};
 
 const BREAKING: &str = "crates/ringfence-core/src/ledger/breaking.rs";
 const MAJORITY: &str = "crates/ringfence-core/src/protocol/breaking.rs";
-const VOTE: &str = "crates/ringfence-core/src/protocol/vote.rs";
+const ROUND: &str = "crates/ringfence-core/src/protocol/round.rs";
 const BREAK: &str = "crates/ringfence/src/node/redis/scripts/break.lua";
 
 /// Shared by BreakClosesNothing, BreakClosesLaterBallots.
@@ -44,17 +44,17 @@ mutants! {
     /// A node in quarantine and a second node on one server do not count for a break: only votes
     /// in favour do.
     BreakCountsAnyAnswer:
-        edit(MAJORITY, "BreakRound::tally",
-            "let broken = count(|vote| *vote == Vote::Granted);",
+        edit(MAJORITY, "tally",
+            "let broken = round.count(|vote| *vote == Vote::Granted);",
             "let broken = match mutant!(BreakCountsAnyAnswer) {
-                 true => count(|vote| matches!(
+                 true => round.count(|vote| matches!(
                      vote, Vote::Granted | Vote::Quarantined { .. } | Vote::Duplicate { .. })),
-                 false => count(|vote| *vote == Vote::Granted),
+                 false => round.count(|vote| *vote == Vote::Granted),
              };");
 
     /// A broken hold is lost once a majority says so.
     BrokenProvesNoLoss:
-        edit(VOTE, "Vote::proves_loss",
+        edit(ROUND, "Vote::proves_loss",
             "matches!(self, Self::Gone | Self::Held(_) | Self::Broken(_))",
             "matches!(self, Self::Gone | Self::Held(_))
                  || matches!(self, Self::Broken(_)) && !mutant!(BrokenProvesNoLoss)");

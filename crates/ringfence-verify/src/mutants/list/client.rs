@@ -2,7 +2,7 @@
 
 use super::{Mutant, edit};
 
-const LEASE: &str = "crates/ringfence/src/client/lease.rs";
+const LOCK: &str = "crates/ringfence/src/client/lock.rs";
 const INSPECTION: &str = "crates/ringfence/src/client/inspection.rs";
 const OBSERVER: &str = "crates/ringfence/src/client/observer.rs";
 const GUARD: &str = "crates/ringfence/src/client/guard.rs";
@@ -16,7 +16,7 @@ const CLOCK: &str = "crates/ringfence/src/environment.rs";
 mutants! {
     /// No TTL is longer than the quarantine of a restarted node.
     LongTtlAccepted:
-        edit(LEASE, "check_ttl",
+        edit(LOCK, "check_ttl",
             "if ttl > most {",
             "if ttl > most && !mutant!(LongTtlAccepted) {");
 
@@ -43,8 +43,8 @@ mutants! {
     /// A release waits for the renewal that is under way.
     RenewalNotJoined:
         edit(GUARD, "release_here",
-            "if let Some(renewal) = self.hold.stop_renewing() {",
-            "let renewal = self.hold.stop_renewing();
+            "if let Some(renewal) = self.state.hold.stop_renewing() {",
+            "let renewal = self.state.hold.stop_renewing();
              if let Some(renewal) = renewal.filter(|_| !mutant!(RenewalNotJoined)) {");
 
     /// A release after a loss is an error, also if the nodes still had the lock.
@@ -104,6 +104,15 @@ mutants! {
             "most >= quorum(answers.len())",
             "let answered = if mutant!(TieDecided) { reported.len() } else { most };
              answered >= quorum(answers.len())");
+
+    /// Nodes that were restarted empty get the values of the nodes that know them, even if they are a
+    /// majority: a shorter quarantine would end before the locks that they lost.
+    ForgottenDecides:
+        edit(VALUES, "settled",
+            "let most = reported.iter().map(alike).max().unwrap_or_default();",
+            "let empty = answers.iter().flatten().flatten().filter(|facts| facts.group.is_none());
+             let empty = if mutant!(ForgottenDecides) { empty.count() } else { 0 };
+             let most = reported.iter().map(alike).max().unwrap_or_default().max(empty);");
 
     /// Durations are measured on a clock that counts suspend and that is never set.
     WallClock:

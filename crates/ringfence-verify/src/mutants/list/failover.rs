@@ -8,22 +8,21 @@ const ACQUISITION: &str = "crates/ringfence-core/src/protocol/acquisition.rs";
 const ATTEMPT: &str = "crates/ringfence-core/src/protocol/attempt.rs";
 const CLUSTER: &str = "crates/ringfence-core/src/protocol/cluster.rs";
 const EXTENSION: &str = "crates/ringfence-core/src/protocol/extension.rs";
-const FAILOVER: &str = "crates/ringfence-core/src/protocol/cluster/failover.rs";
 const HOLD: &str = "crates/ringfence-core/src/protocol/hold/mod.rs";
 const LEDGER: &str = "crates/ringfence-core/src/ledger/mod.rs";
-const RESTORE: &str = "crates/ringfence-core/src/ledger/restore.rs";
+const EXTEND: &str = "crates/ringfence-core/src/ledger/extend.rs";
 const SLOTS: &str = "crates/ringfence-core/src/ledger/slots.rs";
 
 /// Shared by ConfirmedLongAgo, ConfirmedUnderAnotherEpoch.
 #[rustfmt::skip]
-const CONFIRMED: Edit = edit(FAILOVER, "is_confirmed",
+const CONFIRMED: Edit = edit(CLUSTER, "is_confirmed",
     "Some(confirmation.epoch) == standing.epoch && confirmation.asked_at + stale_master >= t0",
     "(Some(confirmation.epoch) == standing.epoch || mutant!(ConfirmedUnderAnotherEpoch))
          && (confirmation.asked_at + stale_master >= t0 || mutant!(ConfirmedLongAgo))");
 
 /// Shared by CarriedWithLittleValidity, CarriedFromBirth.
 #[rustfmt::skip]
-const CARRIED: Edit = edit(FAILOVER, "is_carried",
+const CARRIED: Edit = edit(CLUSTER, "is_carried",
     "deadline.since(now) >= overlap || age_us >= micros(overlap)",
     "deadline.since(now) >= overlap
          || age_us >= micros(overlap)
@@ -32,7 +31,7 @@ const CARRIED: Edit = edit(FAILOVER, "is_carried",
 
 /// Shared by RestoreReplacesOutsideQuarantine, RestoreReplacesNewer, RestoreReplacesForeign.
 #[rustfmt::skip]
-const OUTDATED: Edit = edit(RESTORE, "restore",
+const OUTDATED: Edit = edit(EXTEND, "restore",
     "quarantined && !entry.is_held_by(token) && seat.is_some_and(|seat| seat.ballot < ballot)",
     "(quarantined || mutant!(RestoreReplacesOutsideQuarantine))
          && !entry.is_held_by(token)
@@ -54,7 +53,7 @@ mutants! {
 
     /// A vote needs the confirmation of the connection that it came over.
     ConfirmedOnTheOtherLine:
-        edit(FAILOVER, "is_confirmed",
+        edit(CLUSTER, "is_confirmed",
             "!view.needs_confirmation || view.confirmations[line as usize].is_some_and(holds)",
             "!view.needs_confirmation
                  || view.confirmations[line as usize].is_some_and(holds)
@@ -63,21 +62,21 @@ mutants! {
 
     /// A delayed answer of the Sentinels does not replace a later one.
     OldConfirmationReplacesNew:
-        edit(FAILOVER, "confirm",
+        edit(CLUSTER, "confirm",
             "if known.is_none_or(|known| known.asked_at <= confirmation.asked_at) {",
             "if known.is_none_or(|known| known.asked_at <= confirmation.asked_at)
                  || mutant!(OldConfirmationReplacesNew) {");
 
     /// A birth of a single replicated server starts the quarantine.
     LoneFailoverHasNoQuarantine:
-        edit(FAILOVER, "quarantines",
+        edit(CLUSTER, "quarantines",
             "self.nodes[node].quarantines && (!alone || replaceable())",
             "self.nodes[node].quarantines
                  && (!alone || replaceable() && !mutant!(LoneFailoverHasNoQuarantine))");
 
     /// The longest lease leaves room for a former master that extends it once more.
     LeaseIgnoresFormerMaster:
-        edit(FAILOVER, "longest_lease",
+        edit(CLUSTER, "longest_lease",
             ".then(|| longest.saturating_sub(self.group.stale_master))",
             ".then(|| match mutant!(LeaseIgnoresFormerMaster) {
                  true => longest,
@@ -92,22 +91,23 @@ mutants! {
 
     /// Only a confirmed extend counts in a quarantine: neither `Gone` nor `Held` proves anything.
     AnythingCarried:
-        edit(FAILOVER, "discount_extension",
+        edit(CLUSTER, "discount_extension",
             "let confirms = matches!(reply.answer, Answer::Extended | Answer::Downgraded);",
             "let confirms = matches!(reply.answer, Answer::Extended | Answer::Downgraded)
                  || mutant!(AnythingCarried);");
 
     /// A node of several carries no holder through its quarantine.
     CarriedOnOneOfSeveral:
-        edit(FAILOVER, "discount_extension",
+        edit(CLUSTER, "discount_extension",
             "let carried = self.nodes.len() == 1",
             "let carried = (self.nodes.len() == 1 || mutant!(CarriedOnOneOfSeveral))");
 
     /// In a quarantine a holder that finds another one tries to put its lock back.
     OutdatedHolderNotReplaced:
-        edit(EXTENSION, "handle_reply",
-            "Ok(Answer::Held(_)) => may_be_outdated,",
-            "Ok(Answer::Held(_)) => may_be_outdated && !mutant!(OutdatedHolderNotReplaced),");
+        edit(EXTENSION, "vote",
+            "Ok(Answer::Held(_)) => quarantined && reply.alone,",
+            "Ok(Answer::Held(_)) => quarantined && reply.alone
+                 && !mutant!(OutdatedHolderNotReplaced),");
 
     /// A grant whose reply is read later than D does not count.
     LateGrantCounts:
@@ -155,14 +155,14 @@ mutants! {
 
     /// The Sentinels must confirm extends and restores, not only acquires.
     ExtendUnconfirmed:
-        edit(FAILOVER, "discount_extension",
+        edit(CLUSTER, "discount_extension",
             "let discount = self.discount_on(line, node, reply.standing, t0, now);",
             "let discount = self.discount_on(line, node, reply.standing, t0, now)
-                 .filter(|why| *why != Discount::Unconfirmed || !mutant!(ExtendUnconfirmed));");
+                 .filter(|why| *why != Vote::Unconfirmed || !mutant!(ExtendUnconfirmed));");
 
     /// An acquire carries the latest time at which the node may execute it.
     AcquireWithoutLatestTime:
-        edit(FAILOVER, "reply_by",
+        edit(CLUSTER, "reply_by",
             "let offset_us = self.nodes[0].offset_low_us.filter(|_| lone);",
             "let offset_us = self.nodes[0].offset_low_us
                  .filter(|_| lone && !mutant!(AcquireWithoutLatestTime));");

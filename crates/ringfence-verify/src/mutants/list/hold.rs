@@ -3,13 +3,11 @@
 use super::{Edit, Mutant, edit};
 
 const HOLD: &str = "crates/ringfence-core/src/protocol/hold/mod.rs";
-const COMMANDS: &str = "crates/ringfence-core/src/protocol/hold/commands.rs";
 const ROUNDS: &str = "crates/ringfence-core/src/protocol/hold/rounds.rs";
-const TALLY: &str = "crates/ringfence-core/src/protocol/hold/tally.rs";
 
 /// Shared by RestoredAfterDeadline, ReceiptRestores, PlainRestored.
 #[rustfmt::skip]
-const HOLD_BEGIN_RESTORE: Edit = edit(ROUNDS, "begin_restore",
+const HOLD_BEGIN_RESTORE: Edit = edit(ROUNDS, "may_restore",
     "let refused = self.check(clock).is_err() || self.of_receipt || !self.kind.has_record();",
     "let late = self.check(clock).is_err() && !mutant!(RestoredAfterDeadline);
      let of_receipt = self.of_receipt && !mutant!(ReceiptRestores);
@@ -19,13 +17,13 @@ const HOLD_BEGIN_RESTORE: Edit = edit(ROUNDS, "begin_restore",
 mutants! {
     /// A release assumes that an extend without an answer may still arrive.
     UnansweredExtendForgotten:
-        edit(COMMANDS, "release_targets",
+        edit(ROUNDS, "release_targets",
             "if extending || may_arrive {",
             "if extending && !mutant!(UnansweredExtendForgotten) || may_arrive {");
 
     /// A release counts what is under way on the second line as on the first.
     SecondLineForgotten:
-        edit(COMMANDS, "release_targets",
+        edit(ROUNDS, "release_targets",
             "let extending = self.rounds.iter().any(|round| round.awaits(node));",
             "let counts = |line| line == Line::First || !mutant!(SecondLineForgotten);
              let mut rounds = self.rounds.iter().filter(|round| counts(round.line));
@@ -33,13 +31,13 @@ mutants! {
 
     /// A release assumes that a second copy of an answered restore may still arrive.
     CopyOfRestoreForgotten:
-        edit(TALLY, "restore_sent",
+        edit(HOLD, "restore_sent",
             "state.may_arrive = true;",
             "state.may_arrive |= !mutant!(CopyOfRestoreForgotten);");
 
     /// A hold that was made from a receipt does not know what is still under way.
     ReceiptKnowsEverything:
-        edit(COMMANDS, "release_targets",
+        edit(ROUNDS, "release_targets",
             "if self.kind == Kind::Shared {",
             "if self.kind == Kind::Shared || self.of_receipt && mutant!(ReceiptKnowsEverything) {");
 
@@ -56,9 +54,8 @@ mutants! {
     /// A majority that confirms after the timeout of a round still extends the lock.
     LateConfirmationIgnored:
         edit(ROUNDS, "handle_reply",
-            "if let Some(deadline) = extension.late_deadline() {",
-            "let late = extension.late_deadline().filter(|_| !mutant!(LateConfirmationIgnored));
-             if let Some(deadline) = late {");
+            "if let Some(deadline) = late {",
+            "if let Some(deadline) = late.filter(|_| !mutant!(LateConfirmationIgnored)) {");
 
     /// A verdict that is read after the deadline does not revive a hold, even if no timer fired.
     VerdictAfterDeadline:
@@ -138,13 +135,13 @@ mutants! {
 
     /// A release after the deadline does not shorten the lock delay.
     LateReleaseCutsDelay:
-        edit(COMMANDS, "release",
+        edit(ROUNDS, "release",
             "if !self.policy.lock_delay.is_zero() && late {",
             "if !self.policy.lock_delay.is_zero() && late && !mutant!(LateReleaseCutsDelay) {");
 
     /// A release is retried until the longest lease that was ever requested is over.
     LongerLeaseForgotten:
-        edit(COMMANDS, "begin_round",
+        edit(ROUNDS, "begin_round",
             "self.leased_until = self.leased_until.max(leased_until);",
             "if !mutant!(LongerLeaseForgotten) {
                  self.leased_until = self.leased_until.max(leased_until);
@@ -160,10 +157,10 @@ mutants! {
     /// After a restore it stays unknown whether an earlier acquire or the restore itself may still
     /// arrive.
     PutBackCalledKnown:
-        edit(TALLY, "restore_sent",
+        edit(HOLD, "restore_sent",
             "if state.target == Target::Nothing {",
             "if state.target == Target::Nothing || mutant!(PutBackCalledKnown) {"),
-        edit(TALLY, "remains",
+        edit(HOLD, "remains",
             "match self.restores > 0 {",
             "match self.restores > 0 && !mutant!(PutBackCalledKnown) {");
 }

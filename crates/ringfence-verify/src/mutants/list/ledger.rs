@@ -7,7 +7,6 @@ const BIRTH: &str = "crates/ringfence-core/src/ledger/birth.rs";
 const ENTRY: &str = "crates/ringfence-core/src/ledger/entry.rs";
 const EXTEND: &str = "crates/ringfence-core/src/ledger/extend.rs";
 const PLAIN: &str = "crates/ringfence-core/src/ledger/plain.rs";
-const RESTORE: &str = "crates/ringfence-core/src/ledger/restore.rs";
 
 /// Shared by WriterIgnoresReadFence, ReadersInOrder.
 #[rustfmt::skip]
@@ -238,20 +237,20 @@ mutants! {
 
     /// A restore above the ceiling is refused.
     RestoreAboveCeiling:
-        edit(RESTORE, "restore",
+        edit(EXTEND, "restore",
             "if ballot > now.ceiling(rules) {",
             "if ballot > now.ceiling(rules) && !mutant!(RestoreAboveCeiling) {");
 
     /// A restore does not undo a release.
     RestoreIgnoresClosed:
-        edit(RESTORE, "restore",
+        edit(EXTEND, "restore",
             "let closed = |entry: &Entry| ballot <= entry.closed();",
             "let closed = |entry: &Entry| ballot <= entry.closed()
                  && !mutant!(RestoreIgnoresClosed);");
 
     /// A restore does not replace another holder.
     RestoreOverHolder:
-        edit(RESTORE, "restore",
+        edit(EXTEND, "restore",
             "if let Some(held @ Answer::Held(_)) = not_held(now, &checked, claims, token) {",
             "if let Some(held @ Answer::Held(_)) = not_held(now, &checked, claims, token)
                  && !mutant!(RestoreOverHolder)

@@ -3,16 +3,15 @@
 use super::{Edit, Mutant, edit};
 
 const BACKLOG: &str = "crates/ringfence/src/node/backlog.rs";
-const ALLOWANCE: &str = "crates/ringfence/src/node/redis/transport/allowance.rs";
+const ALLOWANCE: &str = "crates/ringfence/src/node/redis/wire/wake_listeners.rs";
 const REPORT: &str = "crates/ringfence/src/node/redis/report/mod.rs";
-const RESP: &str = "crates/ringfence/src/node/redis/transport/resp.rs";
+const RESP: &str = "crates/ringfence/src/node/redis/wire/resp.rs";
 const HANDSHAKE: &str = "crates/ringfence/src/node/redis/handshake/mod.rs";
 const SERVER: &str = "crates/ringfence/src/node/redis/handshake/server.rs";
 const SESSION: &str = "crates/ringfence/src/node/redis/session.rs";
-const SERVER_WATCH: &str = "crates/ringfence/src/node/redis/session/server_watch.rs";
-const FLUSHING: &str = "crates/ringfence/src/node/redis/link/flushing.rs";
-const CONFIRMING: &str = "crates/ringfence/src/node/redis/link/confirming.rs";
-const CONNECTION: &str = "crates/ringfence/src/node/redis/transport/connection.rs";
+const LINK: &str = "crates/ringfence/src/node/redis/link.rs";
+const CONFIRMING: &str = "crates/ringfence/src/node/redis/confirming.rs";
+const CONNECTION: &str = "crates/ringfence/src/node/redis/wire/mod.rs";
 const SCHEMA: &str = "crates/ringfence/src/node/sqlite/schema.rs";
 const SHARING: &str = "crates/ringfence/src/node/sqlite/sharing.rs";
 const NODE_ROW: &str = "crates/ringfence/src/node/sqlite/node_row.rs";
@@ -57,7 +56,7 @@ mutants! {
 
     /// A flush keeps the limit of batches, except for the calls of holders.
     FlushWithoutLimit:
-        edit(FLUSHING, "send_queued",
+        edit(LINK, "send_queued",
             "false if flush.leave.is_none() => WorkQueue::try_next_of_holder,",
             "false if flush.leave.is_none() && !mutant!(FlushWithoutLimit) => {
                  WorkQueue::try_next_of_holder
@@ -161,13 +160,13 @@ mutants! {
 
     /// Scripts compare the replication id if the last check of the server is older than a second.
     UnseenNotCompared:
-        edit(SERVER_WATCH, "is_unseen",
+        edit(SESSION, "is_unseen",
             "now >= self.seen + LOOK_INTERVAL",
             "now >= self.seen + LOOK_INTERVAL && !mutant!(UnseenNotCompared)");
 
     /// A server is checked once a second while locks are held or wanted there.
     NeverLookedAt:
-        edit(SERVER_WATCH, "is_on",
+        edit(SESSION, "is_on",
             "self.held > 0 || self.wanted.is_some()",
             "(self.held > 0 || self.wanted.is_some()) && !mutant!(NeverLookedAt)");
 
@@ -337,12 +336,18 @@ mutants! {
             "match tables(connection)? == our_tables()? {",
             "match mutant!(ForeignTablesUsed) || tables(connection)? == our_tables()? {");
 
+    /// A version of SQLite in which two processes may damage the embedded file is not used.
+    OldLibraryUsed:
+        edit(SCHEMA, "refuse_library",
+            "if number >= LIBRARY_MIN {",
+            "if number >= LIBRARY_MIN || mutant!(OldLibraryUsed) {");
+
     /// Arrivals at a latch are synced.
     ArrivalNotSynced:
         edit(SYNC, "of",
-            "Op::Arrive(_) => Durability::Synced,",
-            "Op::Arrive(_) if mutant!(ArrivalNotSynced) => Durability::Unsynced,
-             Op::Arrive(_) => Durability::Synced,");
+            "(Op::Arrive(_), _) => Durability::Synced,",
+            "(Op::Arrive(_), _) if mutant!(ArrivalNotSynced) => Durability::Unsynced,
+             (Op::Arrive(_), _) => Durability::Synced,");
 
     /// After a failed sync of any process the log is copied into the database before the next one.
     FailedSyncForgotten:

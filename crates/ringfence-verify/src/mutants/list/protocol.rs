@@ -4,7 +4,6 @@ use super::{Edit, Mutant, edit};
 
 const GROUP: &str = "crates/ringfence-core/src/group.rs";
 const CLOCKS: &str = "crates/ringfence-core/src/protocol/cluster/clocks.rs";
-const BALLOTS: &str = "crates/ringfence-core/src/protocol/cluster/ballots.rs";
 const CLUSTER: &str = "crates/ringfence-core/src/protocol/cluster.rs";
 const EXTENSION: &str = "crates/ringfence-core/src/protocol/extension.rs";
 const LATCH: &str = "crates/ringfence-core/src/protocol/latch.rs";
@@ -14,15 +13,24 @@ const WITHDRAWAL: &str = "crates/ringfence-core/src/protocol/release.rs";
 /// Shared by RestoredAfterLoss, NeverRestored.
 #[rustfmt::skip]
 const EXTENSION_TO_RESTORE: Edit = edit(EXTENSION, "to_restore",
-    "let alive = self
-         .verdict
-         .is_some_and(|verdict| verdict != ExtensionVerdict::Lost);",
-    "let lost = self.verdict == Some(ExtensionVerdict::Lost) && !mutant!(RestoredAfterLoss);
-     let alive = self.verdict.is_some() && !lost && !mutant!(NeverRestored);");
+    "let alive = verdict.is_some_and(|verdict| verdict != ExtensionVerdict::Lost);",
+    "let lost = verdict == Some(ExtensionVerdict::Lost) && !mutant!(RestoredAfterLoss);
+     let alive = verdict.is_some() && !lost && !mutant!(NeverRestored);");
+
+/// Shared by RestoredCountsAtOnce, QuarantinedExtendedCounted.
+#[rustfmt::skip]
+const EXTENSION_VOTE: Edit = edit(EXTENSION, "vote",
+    "Some(reply.vote())",
+    "let discount = |_: &Vote| !mutant!(QuarantinedExtendedCounted);
+     let reply = RoundReply { discount: reply.discount.clone().filter(discount), ..reply };
+     match mutant!(RestoredCountsAtOnce) && *vacant {
+         true => Some(Vote::Granted),
+         false => Some(reply.vote()),
+     }");
 
 /// Shared by YoungNodeCountsForLatch, YoungNodeVouches.
 #[rustfmt::skip]
-const LATCH_ROUND_VOTE: Edit = edit(LATCH_ROUND, "vote",
+const LATCH_ROUND_VOTE: Edit = edit(LATCH_ROUND, "vote_about",
     "None => Vote::Granted,",
     "Some(_) if age.is_some() && mutant!(YoungNodeCountsForLatch) => Vote::Granted,
      Some(_) if age.is_none() && mutant!(YoungNodeVouches) => Vote::Granted,
@@ -51,13 +59,13 @@ mutants! {
 
     /// A node that does not answer does not influence the choice of a ballot.
     SilentNodesHaveASay:
-        edit(BALLOTS, "ranges",
+        edit(CLOCKS, "ranges",
             ".filter(|(view, _)| view.answers || none_answers)",
             ".filter(|(view, _)| view.answers || none_answers || mutant!(SilentNodesHaveASay))");
 
     /// Each attempt has a higher ballot.
     BallotNotRaised:
-        edit(BALLOTS, "choose",
+        edit(CLOCKS, "choose",
             "} else if best < next && followed {",
             "} else if best < next && followed && !mutant!(BallotNotRaised) {");
 
@@ -120,23 +128,22 @@ mutants! {
     /// t0 of an extension is read before its first send.
     ExtendT0ReadLate:
         edit(EXTENSION, "tally",
-            "deadline: self.deadline,",
-            "deadline: match mutant!(ExtendT0ReadLate) {
-                 false => self.deadline,
-                 true => self.deadline + now.since(self.t0),
-             },");
+            "return Some(ExtensionVerdict::Extended { deadline });",
+            "let late = if mutant!(ExtendT0ReadLate) { now } else { round.t0() };
+             return Some(ExtensionVerdict::Extended { deadline: deadline + late.since(round.t0()) });");
 
     /// An extension that a majority confirms after the extension's deadline fails.
     ExtendedTooLate:
         edit(EXTENSION, "tally",
-            "let in_time = now < self.deadline;",
-            "let in_time = now < self.deadline || mutant!(ExtendedTooLate);");
+            "let in_time = now < deadline;",
+            "let in_time = now < deadline || mutant!(ExtendedTooLate);");
 
     /// An extension needs a majority.
     ExtendedByFewer:
         edit(EXTENSION, "tally",
-            "let quorum = quorum(nodes);",
-            "let quorum = quorum(nodes) - usize::from(mutant!(ExtendedByFewer));");
+            "let (nodes, quorum) = (round.nodes.len(), round.quorum());",
+            "let (nodes, quorum) = (round.nodes.len(), round.quorum());
+             let quorum = quorum - usize::from(mutant!(ExtendedByFewer));");
 
     /// The lock is lost if too many nodes lack its token for a majority to hold it.
     LossNotProved:
@@ -150,12 +157,7 @@ mutants! {
 
     /// A restored key counts from the next round on.
     RestoredCountsAtOnce:
-        edit(EXTENSION, "handle_reply",
-            "count_once(",
-            "if mutant!(RestoredCountsAtOnce) && state.vacant {
-                 state.vote = Vote::Granted;
-             }
-             count_once(");
+        EXTENSION_VOTE;
 
     /// Nothing is restored once the loss is proven.
     RestoredAfterLoss:
@@ -163,10 +165,7 @@ mutants! {
 
     /// The answer of a node that may have forgotten a grant does not count in an extension.
     QuarantinedExtendedCounted:
-        edit(EXTENSION, "handle_reply",
-            "state.vote = Vote::of(outcome, discount);",
-            "let discount = discount.filter(|_| !mutant!(QuarantinedExtendedCounted));
-             state.vote = Vote::of(outcome, discount);");
+        EXTENSION_VOTE;
 
     /// Before a latch is reported open, a majority has recorded all arrivals.
     OpenWithoutWriteBack:
@@ -176,10 +175,9 @@ mutants! {
 
     /// Every statement about a latch needs a majority.
     LatchQuorumOneShort:
-        edit(LATCH_ROUND, "tally",
-            "having.count() >= quorum(self.replies.len())",
-            "having.count() >= quorum(self.replies.len())
-                 - usize::from(mutant!(LatchQuorumOneShort))");
+        edit(LATCH_ROUND, "LatchRound::tally",
+            "having.count() >= self.quorum()",
+            "having.count() >= self.quorum() - usize::from(mutant!(LatchQuorumOneShort))");
 
     /// A node that was born after the latch does not count.
     YoungNodeCountsForLatch:
@@ -191,9 +189,9 @@ mutants! {
 
     /// A reply after the timeout of a round does not count.
     LatchHearsLate:
-        edit(LATCH_ROUND, "handle_reply",
-            "if now < self.timeout {",
-            "if now < self.timeout || mutant!(LatchHearsLate) {");
+        edit(LATCH_ROUND, "vote",
+            "if reply.late {",
+            "if reply.late && !mutant!(LatchHearsLate) {");
 
     /// A jump of a node's clock is noticed.
     JumpUnnoticed:
@@ -219,8 +217,8 @@ mutants! {
     /// A node that does not vote shows no loss at a release.
     NonVoterShowsLoss:
         edit(WITHDRAWAL, "handle_reply",
-            "state.votes = matches!(discount, None | Some(Discount::Outdated));",
-            "state.votes = matches!(discount, None | Some(Discount::Outdated))
+            "state.votes = matches!(discount, None | Some(Vote::Outdated));",
+            "state.votes = matches!(discount, None | Some(Vote::Outdated))
                  || mutant!(NonVoterShowsLoss);");
 
     /// A failed release is retried.

@@ -96,6 +96,20 @@ mutants! {
             ".retain(|entry| entry.until_ms >= now.lease_ms);",
             ".retain(|entry| entry.until_ms >= now.lease_ms || mutant!(TicketsNeverExpire));");
 
+    /// A ticket that enters a queue ends in its time, whatever was known of the others.
+    EarlyEndUnnoticed:
+        edit(QUEUE, "write",
+            "self.none_ends_before_ms = self.none_ends_before_ms.min(entry.until_ms);",
+            "if !mutant!(EarlyEndUnnoticed) {
+                 self.none_ends_before_ms = self.none_ends_before_ms.min(entry.until_ms);
+             }");
+
+    /// A ticket that enters a queue and waits elsewhere, too, is noticed.
+    ElsewhereUnnoticed:
+        edit(QUEUE, "write",
+            "self.may_wait_elsewhere |= entry.elsewhere;",
+            "self.may_wait_elsewhere |= entry.elsewhere && !mutant!(ElsewhereUnnoticed);");
+
     /// A new ticket with an old time is refused.
     OldTicketAccepted:
         QUEUE_IS_TOO_OLD;

@@ -7,7 +7,6 @@ const HOLD: &str = "crates/ringfence/src/runtime/hold.rs";
 const CLOSING: &str = "crates/ringfence/src/runtime/closing.rs";
 const REQUEST: &str = "crates/ringfence-core/src/protocol/request.rs";
 const RELEASING: &str = "crates/ringfence/src/runtime/releasing.rs";
-const CONTENTION: &str = "crates/ringfence/src/runtime/contention.rs";
 const SENDER: &str = "crates/ringfence/src/runtime/sender.rs";
 const SCHEDULE: &str = "crates/ringfence/src/runtime/schedule.rs";
 const TICKET: &str = "crates/ringfence/src/runtime/ticket.rs";
@@ -35,13 +34,13 @@ mutants! {
 
     /// While callers of a name give up, only a few of them ask the nodes.
     AllCallersAsk:
-        edit(CONTENTION, "lets_pass",
+        edit(ACQUIRE, "lets_pass",
             "self.undos + self.waiting == 0 || self.has_room()",
             "mutant!(AllCallersAsk) || self.undos + self.waiting == 0 || self.has_room()");
 
     /// A caller is told of contention only if the nodes answer; otherwise it asks them.
     SilenceIsContention:
-        edit(CONTENTION, "may_ask",
+        edit(ACQUIRE, "may_ask",
             "callers.confirmed.is_some_and(answer)",
             "(mutant!(SilenceIsContention) || callers.confirmed.is_some_and(answer))");
 

@@ -274,20 +274,20 @@ mutants! {
     /// On the fast path and in a batch a ballot at or below the fence is stale.
     LuaSwiftFenceNotChecked:
         edit(FAST_GRANT, "",
-            "if fence and number > tonumber(fence) and number > min_fence and number <= ceiling",
+            "if fence and number > fence + 0 and number > min_fence and number <= ceiling",
             "if fence and number > min_fence and number <= ceiling");
 
     /// On the fast path and in a batch no fence below the clock minus the window is accepted.
     LuaSwiftGroundNotChecked:
         edit(FAST_GRANT, "",
-            "if fence and number > tonumber(fence) and number > min_fence and number <= ceiling",
-            "if fence and number > tonumber(fence) and number <= ceiling");
+            "if fence and number > fence + 0 and number > min_fence and number <= ceiling",
+            "if fence and number > fence + 0 and number <= ceiling");
 
     /// On the fast path and in a batch a ballot above the ceiling is not granted.
     LuaSwiftCeilingNotChecked:
         edit(FAST_GRANT, "",
-            "if fence and number > tonumber(fence) and number > min_fence and number <= ceiling",
-            "if fence and number > tonumber(fence) and number > min_fence");
+            "if fence and number > fence + 0 and number > min_fence and number <= ceiling",
+            "if fence and number > fence + 0 and number > min_fence");
 
     /// On the fast path a ticket does not pass earlier waiters in the queue.
     LuaSwiftJumpsQueue:
@@ -332,27 +332,27 @@ mutants! {
             "return find(record, ballot, 3, true) == 3 and",
             "return"),
         edit(FAST_RETIRE, "",
-            "if seat_ballot and tonumber(seat_ballot) <= number and tonumber(fence) <= number",
+            "if seat_ballot and seat_ballot + 0 <= number and fence + 0 <= number",
             "if seat_ballot");
 
     /// On the fast path and in a batch a final release closes its ballot if something may still
     /// arrive.
     LuaSwiftReleaseNotClosed:
         edit(FAST_RETIRE, "",
-            "local last = closes and tonumber(closed) < number and ballot or closed",
+            "local last = closes and closed + 0 < number and ballot or closed",
             "local last = closed");
 
     /// On the fast path and in a batch a release never lowers the closed ballot.
     LuaSwiftReleaseReopens:
         edit(FAST_RETIRE, "",
-            "local last = closes and tonumber(closed) < number and ballot or closed",
+            "local last = closes and closed + 0 < number and ballot or closed",
             "local last = closes and ballot or closed");
 
     /// On the fast path and in a batch a release never lowers the fence.
     LuaSwiftReleaseLowersFence:
         edit(FAST_RETIRE, "",
-            "if seat_ballot and tonumber(seat_ballot) <= number and tonumber(fence) <= number",
-            "if seat_ballot and tonumber(seat_ballot) <= number");
+            "if seat_ballot and seat_ballot + 0 <= number and fence + 0 <= number",
+            "if seat_ballot and seat_ballot + 0 <= number");
 
     /// A release on the fast path removes its ticket from the queue.
     LuaSwiftTicketStays:

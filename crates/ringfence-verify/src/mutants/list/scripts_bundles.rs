@@ -64,7 +64,7 @@ mutants! {
     /// In a batch a record lives longer than the key that it describes.
     LuaBundleKeyOutlivesRecord:
         edit(FAST_BUNDLE, "",
-            "kept = tonumber(ttl) > tonumber(retention) and ends
+            "kept = ttl + 0 > retention + 0 and ends
                or string.format('%.0f', now_ms + retention),",
             "kept = string.format('%.0f', now_ms + retention),");
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ringfence::node::Tier;
-use ringfence_core::message::{Answer, ReplyStamp, Request, Standing, Wake};
+use ringfence_core::message::{Answer, Op, ReplyStamp, Request, Standing, Wake};
 use ringfence_core::time::Timestamp;
 
 use crate::simulator::server::{Born, Identity};
@@ -31,6 +31,24 @@ pub(in crate::simulator) enum ClientMessage {
         /// Whether the client knows that the server had a replica.
         replicas_seen: bool,
     },
+}
+
+impl ClientMessage {
+    /// The server that the Sentinels named for it.
+    pub(in crate::simulator) fn named(&self) -> Option<usize> {
+        match self {
+            Self::Probe { to } | Self::Join { to, .. } => *to,
+            Self::Call { .. } => None,
+        }
+    }
+
+    /// Whether it renews a hold.
+    pub(in crate::simulator) fn is_renewal(&self) -> bool {
+        match self {
+            Self::Call { request, .. } => matches!(request.op, Op::Extend(_) | Op::Restore(_)),
+            Self::Probe { .. } | Self::Join { .. } => false,
+        }
+    }
 }
 
 /// A message from a server.

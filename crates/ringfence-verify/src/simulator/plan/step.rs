@@ -76,6 +76,8 @@ pub enum End {
     Release,
     /// The guard is dropped.
     Drop,
+    /// The lock is left behind. It is extended and released by its receipt, early or late.
+    Leave,
 }
 
 impl Step {

@@ -17,7 +17,7 @@ use crate::simulator::plan::{
 
 use super::faults::{FaultDrawer, FaultMix};
 use super::steps::steps;
-use super::{Clocks, clients, delay, healed, rate};
+use super::{Clocks, clients, delay, healed, rate, two_lines};
 
 const NODE: usize = 0;
 
@@ -92,6 +92,7 @@ impl Endpoint {
             group: self.group,
             drift: (0.01, Duration::from_millis(2)),
             delay: delay(random),
+            two_lines: sentinels.is_none() && two_lines(seed),
             healed: healed(&faults, span),
             nodes: self.nodes,
             clients: self.clients,

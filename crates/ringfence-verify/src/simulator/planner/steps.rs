@@ -13,7 +13,7 @@ pub(super) fn steps(random: &mut Random, clients: usize, ttl_ms: u64) -> Vec<Ste
         for task in 0..random.between(1, 2) as usize {
             for _ in 0..random.between(1, 4) {
                 let op = steps.len() as u64 + 1;
-                let want = want(random, theme);
+                let want = want(random, theme, client);
                 steps.push(step(random, op, client, task, want, ttl_ms));
             }
         }
@@ -21,7 +21,7 @@ pub(super) fn steps(random: &mut Random, clients: usize, ttl_ms: u64) -> Vec<Ste
     steps
 }
 
-fn want(random: &mut Random, theme: u64) -> Want {
+fn want(random: &mut Random, theme: u64, client: usize) -> Want {
     let name = |random: &mut Random| random.pick(&["a", "a", "a", "b"]).to_owned();
     let kind = match theme {
         0..30 => 0,
@@ -33,8 +33,13 @@ fn want(random: &mut Random, theme: u64) -> Want {
         79..88 => random.pick(&[9, 9, 9, 10, 10, 0]),
         _ => random.pick(&[0, 1, 2, 3, 4, 5, 6, 8, 9, 10]),
     };
-    // All clients use the same numbers.
+    // All clients use the same numbers; but of some semaphores every other client knows more
+    // permits, as during a rolling deploy.
     let (permits, parties) = (theme as u32 % 3 + 1, theme as u32 % 3 + 2);
+    let permits = match theme {
+        60..67 => permits + client as u32 % 2 * 2,
+        _ => permits,
+    };
     match kind {
         0 => Want::Mutex(name(random)),
         1 => Want::Read(name(random)),
@@ -72,6 +77,7 @@ fn step(random: &mut Random, op: u64, client: usize, task: usize, want: Want, tt
     // which.
     let delays = (lock && !owned || matches!(want, Want::Lead(_))) && random.chance(20);
     let keeps = lock && !owned && random.chance(15);
+    let leaves = lock && delays && !keeps && op.is_multiple_of(2);
     let mut up_to = |most_us: u64, wanted: bool| match wanted {
         true => Duration::from_micros(random.between(1_000, most_us)),
         false => Duration::ZERO,
@@ -109,6 +115,7 @@ fn step(random: &mut Random, op: u64, client: usize, task: usize, want: Want, tt
         lock_delay,
         at_least,
         end: match random.chance(70) {
+            true if leaves => End::Leave,
             true => End::Release,
             false => End::Drop,
         },

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::history::What;
 use crate::simulator::link::{ClientMessage, ServerFacts, ServerMessage};
+use crate::simulator::network::Line;
 use crate::simulator::resource::Visit;
 use crate::simulator::server::Born;
 
@@ -21,6 +22,7 @@ impl World<'_> {
             client,
             node,
             connection,
+            line,
             number,
             ref message,
             late,
@@ -30,14 +32,11 @@ impl World<'_> {
         };
         let route = (client, node, connection);
         let known = self.routes.get(&route).copied();
-        let named = match message {
-            ClientMessage::Probe { to } | ClientMessage::Join { to, .. } => *to,
-            ClientMessage::Call { .. } => None,
-        };
-        let server = known.or(named).unwrap_or(self.addresses[node]);
+        let server = known.or(message.named()).unwrap_or(self.addresses[node]);
         let host = &mut self.servers[server];
         if !host.server.up {
-            return self.answer(client, node, connection, number, ServerMessage::Closed);
+            let closed = ServerMessage::Closed;
+            return self.answer(client, node, (connection, line), number, closed);
         }
         if host.hung_until.is_some() {
             host.backlog.push(happening);
@@ -54,6 +53,7 @@ impl World<'_> {
                         client,
                         node,
                         connection,
+                        line,
                         number,
                         message: message.clone(),
                         late: true,
@@ -77,7 +77,7 @@ impl World<'_> {
                 self.handshake(server, message)
             }
         };
-        self.answer(client, node, connection, number, message);
+        self.answer(client, node, (connection, line), number, message);
     }
 
     /// The reply to a handshake, after a `join` if it is one. A replica refuses all clients.
@@ -160,7 +160,7 @@ impl World<'_> {
                 let connection = self.clients[client].links[node].connection;
                 if self.routes.get(&(client, node, connection)) == Some(&server) {
                     let message = ServerMessage::Wake(wake.clone());
-                    self.answer(client, node, connection, 0, message);
+                    self.answer(client, node, (connection, Line::First), 0, message);
                 }
             }
         }
@@ -207,16 +207,23 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn answer(
+    /// The client learns that its connection has ended.
+    pub(super) fn close_connection(&mut self, client: usize, node: usize, connection: u64) {
+        let closed = ServerMessage::Closed;
+        self.answer(client, node, (connection, Line::First), 0, closed);
+    }
+
+    fn answer(
         &mut self,
         client: usize,
         node: usize,
-        connection: u64,
+        (connection, line): (u64, Line),
         number: u64,
         message: ServerMessage,
     ) {
         let path = self.path_from(client, node, connection);
-        if let Some(at) = self.network.back(client, path, connection, self.now) {
+        let connected = (connection, line);
+        if let Some(at) = self.network.back(client, path, connected, self.now) {
             let happening = Happening::Answered {
                 client,
                 node,

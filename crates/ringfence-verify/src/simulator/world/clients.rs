@@ -2,6 +2,7 @@
 //! messages.
 
 use crate::simulator::link::{ClientMessage, Out};
+use crate::simulator::network::Line;
 use crate::simulator::port::Ask;
 
 use super::{Happening, World};
@@ -134,12 +135,17 @@ impl World<'_> {
                             shown(&message)
                         )
                     });
-                    let route = self.network.there(client, path, connection, now);
-                    for at in route {
+                    let line = match message.is_renewal() {
+                        true => self.network.line_of_renewal(client, path),
+                        false => Line::First,
+                    };
+                    let connected = (connection, line);
+                    for at in self.network.there(client, path, connected, now) {
                         let happening = Happening::Arrives {
                             client,
                             node,
                             connection,
+                            line,
                             number,
                             message: message.clone(),
                             late: false,

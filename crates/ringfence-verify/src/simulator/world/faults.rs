@@ -195,7 +195,7 @@ impl World<'_> {
         for route in connections {
             self.routes.remove(&route);
             let (client, node, connection) = route;
-            self.answer(client, node, connection, 0, ServerMessage::Closed);
+            self.close_connection(client, node, connection);
         }
         self.hang(server, lasts);
     }

@@ -5,6 +5,7 @@ use ringfence_core::time::Timestamp;
 use tokio::sync::oneshot;
 
 use crate::simulator::link::{Alarm, ClientMessage, ServerMessage};
+use crate::simulator::network::Line;
 use crate::simulator::resource::Visit;
 
 /// Something that happens at a certain time.
@@ -13,6 +14,7 @@ pub(in crate::simulator) enum Happening {
         client: usize,
         node: usize,
         connection: u64,
+        line: Line,
         number: u64,
         message: ClientMessage,
         /// It was already delayed after its connection had ended.

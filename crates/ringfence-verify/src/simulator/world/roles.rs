@@ -6,7 +6,6 @@
 
 use std::fmt;
 
-use crate::simulator::link::ServerMessage;
 use crate::simulator::plan::Moved;
 
 use super::{Happening, World, nanos};
@@ -203,7 +202,7 @@ impl World<'_> {
             let connection = self.clients[client].links[node].connection;
             let leads_to = self.routes.get(&(client, node, connection));
             if leads_to.is_some_and(|server| *server != address) {
-                self.answer(client, node, connection, 0, ServerMessage::Closed);
+                self.close_connection(client, node, connection);
             }
         }
     }

@@ -9,6 +9,7 @@ use ringfence_core::time::Timestamp;
 
 use crate::random::Random;
 use crate::simulator::link::address_of;
+use crate::simulator::network::Line;
 use crate::simulator::plan::Plan;
 
 use super::{Happening, World, nanos};
@@ -105,7 +106,7 @@ impl World<'_> {
         now: u64,
     ) {
         let path = self.path_to_sentinel(sentinel);
-        for at in self.network.there(client, path, 0, now) {
+        for at in self.network.there(client, path, (0, Line::First), now) {
             let happening = Happening::Asks {
                 client,
                 index,
@@ -130,7 +131,7 @@ impl World<'_> {
         let answer = sentinels.answer(sentinel, asked_at, now);
         self.trace_line(|| format!("sentinel {sentinel} tells client {client} {answer:?}"));
         let path = self.path_to_sentinel(sentinel);
-        if let Some(at) = self.network.back(client, path, 0, now) {
+        if let Some(at) = self.network.back(client, path, (0, Line::First), now) {
             let happening = Happening::Says {
                 client,
                 index,

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::message::{
-    Arrivals, Holder, READERS_SHOWN, ReaderView, TICKETS_SHOWN, TicketView, View,
+    Arrivals, Holder as NodeHolder, READERS_SHOWN, ReaderView, TICKETS_SHOWN, TicketView, View,
 };
 use crate::node::Tier;
 use crate::protocol::quorum;
 
 use super::super::PERMITS_MAX;
 use super::super::inspection::{
-    HolderInspection, HolderKind, Inspection, LatchInspection, LockState, NodeInspection,
-    ReportedHolder, SemaphoreInspection, WaiterInspection,
+    Holder, HolderKind, Inspection, LatchInspection, LockState, NodeInspection, ReportedHolder,
+    SemaphoreInspection, WaiterInspection,
 };
 
 /// The majority's view of the lock `name`.
@@ -266,8 +266,8 @@ impl<'a> HolderGroup<'a> {
 
 /// The holder that the nodes of `holding` have. What a minority says of it, more than its id, may
 /// be made up.
-fn holder(holding: &[NodeAnswer<'_>], quorum: usize) -> Option<HolderInspection> {
-    let holders: Vec<&Holder> = holding
+fn holder(holding: &[NodeAnswer<'_>], quorum: usize) -> Option<Holder> {
+    let holders: Vec<&NodeHolder> = holding
         .iter()
         .filter_map(|answer| answer.view.holder.as_ref())
         .collect();
@@ -278,7 +278,7 @@ fn holder(holding: &[NodeAnswer<'_>], quorum: usize) -> Option<HolderInspection>
     let lasts = holders.iter().map(|h| h.for_ms.unwrap_or(u64::MAX));
     let lasts = reached_by(quorum, lasts).filter(|ms| *ms != u64::MAX);
     let held_for = fence.map(|fence| holding.iter().filter_map(move |a| a.since(fence.get())));
-    Some(HolderInspection {
+    Some(Holder {
         label: label.filter(|label| !label.is_empty()),
         id: first.id.clone(),
         fence: fence.map(|ballot| ballot.get()),
@@ -291,15 +291,15 @@ fn is_kept(holding: &[NodeAnswer<'_>]) -> bool {
     let first = holding
         .first()
         .and_then(|answer| answer.view.holder.as_ref());
-    first.is_some_and(Holder::is_kept)
+    first.is_some_and(NodeHolder::is_kept)
 }
 
 /// The readers that a majority names, latest end of the lease first.
-fn readers(holding: &[NodeAnswer<'_>], quorum: usize) -> Vec<HolderInspection> {
+fn readers(holding: &[NodeAnswer<'_>], quorum: usize) -> Vec<Holder> {
     let named = named_readers(holding).into_iter();
     let named = named.filter(|(_, said)| said.len() >= quorum);
     let readers = named.map(|(id, said)| reader(id, &said, quorum));
-    let mut readers: Vec<HolderInspection> = readers.take(READERS_SHOWN).collect();
+    let mut readers: Vec<Holder> = readers.take(READERS_SHOWN).collect();
     readers.sort_by_key(|reader| Reverse(reader.remaining));
     readers
 }
@@ -318,12 +318,12 @@ fn named_readers<'a>(holding: &[NodeAnswer<'a>]) -> BTreeMap<&'a str, SaidOfRead
 }
 
 /// What at least `quorum` of the nodes say of the reader `id`.
-fn reader(id: &str, said: &SaidOfReader<'_>, quorum: usize) -> HolderInspection {
+fn reader(id: &str, said: &SaidOfReader<'_>, quorum: usize) -> Holder {
     let label = agreed(quorum, said.iter().map(|(_, r)| Some(r.label.clone())));
     let fence = agreed(quorum, said.iter().map(|(_, r)| Some(r.ballot)));
     let lasts = reached_by(quorum, said.iter().map(|(_, reader)| reader.for_ms));
     let held_for = said.iter().filter_map(|(a, r)| a.since(r.ballot.get()));
-    HolderInspection {
+    Holder {
         label: label.filter(|label| !label.is_empty()),
         id: Some(id.to_owned()),
         fence: fence.map(|ballot| ballot.get()),
@@ -365,8 +365,8 @@ fn agreed<T: Clone + PartialEq>(quorum: usize, said: impl Iterator<Item = Option
 
 /// One of the readers of a name. Each node names the reader whose lease ends last there, so all
 /// nodes can be right and name different ones.
-fn some_reader(holders: &[&Holder]) -> Option<String> {
-    let shared = |holder: &&Holder| holder.id.is_none() && holder.label.is_some();
+fn some_reader(holders: &[&NodeHolder]) -> Option<String> {
+    let shared = |holder: &&NodeHolder| holder.id.is_none() && holder.label.is_some();
     let label = holders.first().and_then(|holder| holder.label.clone());
     label.filter(|_| holders.iter().all(shared))
 }

@@ -17,6 +17,10 @@ use super::{ListedLock, UnreadableName};
 /// as many readers as a reply lists, the reply would still be within its limits.
 pub(super) const NAMES_AT_ONCE: usize = 48;
 
+/// How many keys one step inspects: a name that a hostile node makes up may have a semaphore with
+/// hundreds of slots.
+pub(super) const KEYS_AT_ONCE: usize = 16 * NAMES_AT_ONCE;
+
 /// Between two requests to several nodes there is a pause, as long as the request took but no longer
 /// than this.
 const PAUSE_MAX: Duration = Duration::from_millis(60);
@@ -58,6 +62,12 @@ impl Parts {
         }
     }
 
+    /// How many keys [`Parts::keys`] has.
+    pub(super) fn key_count(&self) -> usize {
+        let slots = self.slots.map_or(0, |slots| slots as usize + 1);
+        usize::from(self.lock) + usize::from(self.latch) + slots
+    }
+
     /// The keys to be inspected: of the lock, of the latch, of the admission record, and of the
     /// slots.
     fn keys(&self, name: &Name) -> Vec<Name> {
@@ -90,7 +100,7 @@ impl Locks {
         let mut seen = self.inspect_keys(&keys, searched).await?.into_iter();
         let (mut locks, mut unreadable) = (Vec::new(), Vec::new());
         for (parts, name) in names {
-            let count = parts.keys(&name).len();
+            let count = parts.key_count();
             let seen: Result<Vec<_>, _> = seen.by_ref().take(count).collect();
             match seen {
                 Ok(seen) => locks.extend(self.listed(&parts, &name, seen, remnants)),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::message::{Answer, Portion};
 use crate::node::{CallError, Trouble, TroubleKind};
-use crate::protocol::{Discount, Scan, Vote, quorum};
+use crate::protocol::{Scan, Vote, quorum};
 use crate::time::Timestamp;
 
 use super::super::Locks;
@@ -19,6 +19,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How many times longer than a majority a node may take.
 const SLOWER: u32 = 4;
+
+/// The most names of one node in a round, and the most bytes of them. A hostile node could list names
+/// without end.
+const NAMES_MAX: usize = 100_000;
+const NAMES_MAX_BYTES: usize = 8 << 20;
+/// The most broken holds of one node.
+const BREAKS_MAX: usize = 100_000;
 
 /// See the module.
 pub(super) struct GroupSearch {
@@ -36,11 +43,36 @@ struct NodeScan {
     /// Why it was given up in this round.
     error: Option<CallError>,
     /// Why the node does not vote, as of its last answer in this round.
-    discount: Option<Discount>,
+    discount: Option<Vote>,
+    /// How many names, or broken holds, it was the first to have in this round, and their bytes.
+    taken: usize,
+    taken_bytes: usize,
+    /// Whether it was not searched to its end because it has more of them.
+    is_cut: bool,
+}
+
+impl NodeScan {
+    fn new(breaks: bool, now: Timestamp) -> Self {
+        Self {
+            scan: Scan::new(breaks, now),
+            error: None,
+            discount: None,
+            taken: 0,
+            taken_bytes: 0,
+            is_cut: false,
+        }
+    }
+
+    fn restart(&mut self) {
+        self.scan.restart();
+        (self.error, self.discount) = (None, None);
+        (self.taken, self.taken_bytes, self.is_cut) = (0, 0, false);
+    }
 }
 
 /// One portion of one node.
 pub(super) struct FoundPortion {
+    pub(super) node: usize,
     pub(super) portion: Portion,
     /// The node's clock when it answered.
     pub(super) clock_us: u64,
@@ -52,13 +84,7 @@ impl GroupSearch {
         let began = sender.clock.now();
         let scans = sender.nodes.iter();
         Self {
-            scans: scans
-                .map(|_| NodeScan {
-                    scan: Scan::new(breaks, began),
-                    error: None,
-                    discount: None,
-                })
-                .collect(),
+            scans: scans.map(|_| NodeScan::new(breaks, began)).collect(),
             began,
             give_up_at: None,
             locks,
@@ -76,10 +102,7 @@ impl GroupSearch {
 
     /// Begins the next round.
     pub(super) fn restart(&mut self) {
-        for one in &mut self.scans {
-            one.scan.restart();
-            (one.error, one.discount) = (None, None);
-        }
+        self.scans.iter_mut().for_each(NodeScan::restart);
         self.began = self.locks.runtime().sender.clock.now();
         self.give_up_at = None;
     }
@@ -100,9 +123,36 @@ impl GroupSearch {
             node: node.clone(),
             done: one.scan.is_complete(),
             error: one.error.clone(),
-            discount: one.discount,
+            discount: one.discount.clone(),
+            cut_after: one.is_cut.then_some(one.taken),
         });
         nodes.collect()
+    }
+
+    /// Whether a name of `bytes` that no node has had yet may be taken from `node`. If not, the node
+    /// is not searched any further in this round.
+    pub(super) fn takes(&mut self, node: usize, bytes: usize) -> bool {
+        let one = &mut self.scans[node];
+        let (names, bytes) = (one.taken + 1, one.taken_bytes + bytes);
+        if one.is_cut || names > NAMES_MAX || bytes > NAMES_MAX_BYTES {
+            one.is_cut = true;
+            one.scan.give_up();
+            return false;
+        }
+        (one.taken, one.taken_bytes) = (names, bytes);
+        true
+    }
+
+    /// As [`takes`](Self::takes), for a broken hold. A node with too many of them does not count.
+    pub(super) fn takes_break(&mut self, node: usize) -> bool {
+        let one = &mut self.scans[node];
+        one.taken += 1;
+        if one.taken > BREAKS_MAX {
+            one.scan.give_up();
+            let what = format!("lists more than {BREAKS_MAX} broken holds");
+            one.error = Some(CallError::Unknown(Trouble::new(TroubleKind::Garbage, what)));
+        }
+        one.taken <= BREAKS_MAX
     }
 
     /// Which nodes have answered in this round so far.
@@ -134,6 +184,7 @@ impl GroupSearch {
                 scan,
                 error,
                 discount,
+                ..
             } = &mut self.scans[node];
             let portion = answer.and_then(|reply| match reply.answer {
                 Answer::Listed(portion) => Ok((portion, reply.standing)),
@@ -147,7 +198,11 @@ impl GroupSearch {
                     *discount = sender.cluster().discount(node, standing, sent, now);
                     scan.handle_portion(&portion, sent, now);
                     let clock_us = standing.clock_us;
-                    found.push(FoundPortion { portion, clock_us });
+                    found.push(FoundPortion {
+                        node,
+                        portion,
+                        clock_us,
+                    });
                 }
                 Err(trouble) => {
                     scan.give_up();
@@ -205,5 +260,38 @@ impl GroupSearch {
         ListError::NoQuorum {
             votes: Votes::worded("answers", self.locks.node_names(), votes),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_node_that_has_too_many_names_is_not_searched_any_further_in_this_round() {
+        for (bytes, most) in [(20, NAMES_MAX), (1_000, NAMES_MAX_BYTES / 1_000)] {
+            let locks = Locks::connect("memory:").await.unwrap();
+            let mut search = GroupSearch::new(locks, false);
+            let taken = (0..2 * NAMES_MAX).take_while(|_| search.takes(0, bytes));
+            assert_eq!(taken.count(), most);
+            assert!(search.is_complete() && !search.takes(0, 1));
+            assert_eq!(search.nodes()[0].cut_after, Some(most));
+            search.restart();
+            assert!(search.takes(0, bytes) && !search.is_complete());
+            assert_eq!(search.nodes()[0].cut_after, None);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_with_too_many_broken_holds_does_not_count() {
+        let locks = Locks::connect("memory:").await.unwrap();
+        let mut search = GroupSearch::new(locks, true);
+        let taken = (0..2 * BREAKS_MAX).take_while(|_| search.takes_break(0));
+        assert_eq!(taken.count(), BREAKS_MAX);
+        let error = search.check_quorum().unwrap_err().to_string();
+        assert!(
+            error.contains("lists more than 100000 broken holds"),
+            "{error}"
+        );
     }
 }

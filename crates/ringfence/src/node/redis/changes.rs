@@ -14,17 +14,18 @@ use tokio::runtime::Handle;
 
 use crate::clock::Clock;
 use crate::environment::own_task;
+use crate::name::Name;
 use crate::node::HearChange;
 
 use super::RedisNode;
 use super::access::rights;
-use super::key::{SIDE_KEYS, changed_name};
+use super::codec::{SIDE_KEYS, changed_name};
 use super::sentinel::Sentinels;
-use super::transport::allowance::Allowance;
-use super::transport::connection::Connection;
-use super::transport::dial::Dial;
-use super::transport::limits::Excess;
-use super::transport::wake_listeners::WakeListeners;
+use super::wire::Connection;
+use super::wire::dial::Dial;
+use super::wire::resp::Excess;
+use super::wire::wake_listeners::Allowance;
+use super::wire::wake_listeners::WakeListeners;
 
 /// How long connecting may take, and how long an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -110,7 +111,7 @@ impl ChangeWatch {
             return REFUSED_PAUSE;
         }
         match self.ask(&mut connection, rights::tracking_question()).await {
-            Some(answer) if rights::is_denied(&answer) => return self.denied(),
+            Some(answer) if rights::is_tracking_denied(&answer) => return self.denied(),
             Some(_) => {}
             None => return LOST_PAUSE,
         }
@@ -195,12 +196,11 @@ impl Reports {
     /// # Errors
     /// If the server reports too much.
     fn receive(&self, push: &PushInfo) -> Result<(), Excess> {
-        let keys = reported_keys(push);
         let now = self.clock.now();
-        self.allowance().spend(keys.len().max(1), now)?;
+        let keys = reported_keys(push).len();
+        self.allowance().spend(keys.max(1), now)?;
         if let Some(to) = self.to.upgrade() {
-            let names = keys.iter().filter_map(text).filter_map(changed_name);
-            names.for_each(|name| to.hear_change(name));
+            reported_names(push).for_each(|name| to.hear_change(name));
         }
         Ok(())
     }
@@ -210,6 +210,12 @@ impl Reports {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The names whose keys the server reports as changed.
+pub(super) fn reported_names(push: &PushInfo) -> impl Iterator<Item = Name> {
+    let keys = reported_keys(push).iter();
+    keys.filter_map(text).filter_map(changed_name)
 }
 
 /// The keys that the server reports as changed. After a flush of all keys it names none.
@@ -231,7 +237,6 @@ fn text(key: &Value) -> Option<&str> {
 mod tests {
     use super::*;
     use crate::clock::SteppedClock;
-    use crate::name::Name;
 
     #[derive(Default)]
     struct RecordedNames(Mutex<Vec<Name>>);

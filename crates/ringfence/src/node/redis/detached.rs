@@ -6,13 +6,17 @@
 //! anything.
 
 use std::io;
+use std::sync::{Mutex, PoisonError};
 
 use crate::message::Request;
+use crate::node::{CallError, Trouble};
+use crate::time::Timestamp;
 
-use super::command::{self, ScriptForm};
-use super::terms::ScriptTerms;
-use super::transport::resp::Packer;
-use super::transport::stream::{Detached, Remainder};
+use super::codec::{self, ScriptForm, ScriptTerms};
+use super::node::{Work, WorkQueue};
+use super::session::Session;
+use super::wire::resp::Packer;
+use super::wire::stream::{Detached, Remainder};
 
 /// See the module.
 pub(super) struct DetachedConnection {
@@ -25,8 +29,43 @@ pub(super) struct DetachedConnection {
 }
 
 impl DetachedConnection {
+    /// The tokio runtime ends: keeps the connection of `session` in `slot` for later releases, waits
+    /// for missing replies until `until`, and answers the rest of `queue` with `trouble`.
+    pub(super) fn leave(
+        slot: &Mutex<Option<Self>>,
+        session: Session,
+        mut queue: WorkQueue,
+        until: Timestamp,
+        trouble: Trouble,
+    ) {
+        let Ok(membership) = session.membership else {
+            return;
+        };
+        let Some(mut remainder) = session.connection.detach() else {
+            return;
+        };
+        remainder.read_missing(until);
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut detached = Self::new(remainder, membership.terms);
+        // Under the lock, so that a call that can no longer be queued is sent after the queued
+        // ones.
+        queue.close();
+        let mut left = Vec::new();
+        while let Some(work) = queue.try_next() {
+            if let (Some(detached), Work::Call(call)) = (&mut detached, &work) {
+                detached.send(&call.request);
+            }
+            left.push(work);
+        }
+        *slot = detached;
+        drop(slot);
+        // After unlocking: an answer may cause the next call.
+        let failure = CallError::Unknown(trouble);
+        left.into_iter().for_each(|work| work.fail(failure.clone()));
+    }
+
     /// `None` if the connection cannot be used.
-    pub(super) fn new(remainder: Remainder, terms: ScriptTerms) -> Option<Self> {
+    fn new(remainder: Remainder, terms: ScriptTerms) -> Option<Self> {
         remainder.stream.set_patience(None).ok()?;
         Some(Self {
             stream: remainder.stream,
@@ -41,7 +80,7 @@ impl DetachedConnection {
             return false;
         }
         let out = &mut self.unwritten;
-        command::write(
+        codec::write(
             request,
             &self.terms,
             ScriptForm::Hash,

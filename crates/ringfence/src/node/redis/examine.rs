@@ -1,8 +1,7 @@
 //! The examination of one server over a connection of its own: its state, our rights there, and our
 //! keys without an expiry. Every command here only reads.
 
-mod service;
-mod writes;
+pub(super) mod service;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,18 +12,20 @@ use crate::clock::Clock;
 use crate::message::Standing;
 use crate::node::{
     Birth, ClockSample, Identity, Keys, NodeClock, ServerExamination, Trouble, TroubleKind, Voting,
+    WriteStop,
 };
 use crate::protocol::{Cluster, Drift};
 use crate::url::RedisUrl;
 
-use super::access::rights::{self, EvalCommand};
+use super::access::rights::{self, Asking};
 use super::handshake::born::BirthRecord;
+use super::handshake::sections::Info;
 use super::handshake::server::{BORN_ANSWER, Server, UrlOptions, ask_config, clock_us, questions};
-use super::key::BORN_KEY;
 use super::report::{Reporter, quote};
-use super::transport::connection::Connection;
-use super::transport::dial::Dial;
-use super::transport::wake_listeners::WakeListeners;
+use super::scripts::BORN_KEY;
+use super::wire::Connection;
+use super::wire::dial::Dial;
+use super::wire::wake_listeners::WakeListeners;
 
 use self::service::{REPLICATION_ANSWER, examination, replicas};
 
@@ -38,6 +39,8 @@ const PAGES_MAX: usize = 500;
 /// Keys per page: the reply stays below the limit with the longest names, even with twice as many
 /// keys, which a server that rehashes may return.
 const PAGE_KEYS: usize = 200;
+/// The index of `INFO persistence` in the answers to the questions of a handshake.
+const PERSISTENCE_ANSWER: usize = 3;
 /// The longest cursor. It is sent back to the server.
 const CURSOR_MAX_BYTES: usize = 20;
 
@@ -142,17 +145,19 @@ impl Examiner {
         name: Option<&str>,
     ) -> Result<(Vec<Value>, Result<rights::FoundRights, Trouble>), Trouble> {
         let mut pipe = questions();
-        pipe.add_command(rights::question(name, EvalCommand::EvalRo));
+        pipe.add_command(rights::question(name, Asking::ByHash));
         let mut answers = self.bounded(connection.ask(pipe)).await?;
-        let rights = match answers.pop() {
-            // A server before 7.0, or a user who has `+eval` but not `+eval_ro`.
-            Some(Value::ServerError(_)) => {
-                let mut pipe = redis::pipe();
-                pipe.add_command(rights::question(name, EvalCommand::Eval));
-                self.bounded(connection.ask(pipe)).await?.pop()
+        let mut rights = answers.pop();
+        if matches!(rights, Some(Value::ServerError(_))) {
+            // The script is not loaded, or our user has `+eval` but not `+evalsha_ro`.
+            let mut pipe = redis::pipe();
+            pipe.add_command(rights::question(name, Asking::InFull));
+            let again = self.bounded(connection.ask(pipe)).await?.pop();
+            if rights::has_no_scripts(rights.as_ref()) && rights::is_denied(again.as_ref()) {
+                return Ok((answers, Err(self.reporter.unloaded())));
             }
-            answer => answer,
-        };
+            rights = again;
+        }
         Ok((answers, self.read_rights(rights, name)))
     }
 
@@ -342,6 +347,43 @@ impl Examiner {
         let lasting = keys.into_iter().zip(answers);
         let lasting = lasting.filter(|(_, answer)| *answer == Value::Int(-1));
         Ok((hidden, lasting.map(|(key, _)| key).collect()))
+    }
+
+    /// Why the server refuses writes, as far as it tells without a write: the reasons in the `answers` to the questions of a handshake, and in the settings that decide
+    /// whether they are reasons.
+    async fn write_stops(
+        &self,
+        connection: &mut Connection,
+        answers: &[Value],
+        may_ask_config: bool,
+    ) -> Vec<WriteStop> {
+        let info = |at: usize| answers.get(at).and_then(Info::read).unwrap_or_default();
+        let (persistence, replication) = (info(PERSISTENCE_ANSWER), info(REPLICATION_ANSWER));
+        let mut stops = Vec::new();
+        if persistence.get("rdb_last_bgsave_status") == Some("err") {
+            let error = self
+                .setting(connection, "stop-writes-on-bgsave-error", may_ask_config)
+                .await;
+            let save = self.setting(connection, "save", may_ask_config).await;
+            let both = error.zip(save);
+            let stops_writes = both.map(|(error, save)| error == "yes" && !save.is_empty());
+            stops.push(WriteStop::SnapshotFailed {
+                stops: stops_writes,
+            });
+        }
+        let has_log = persistence.get("aof_enabled") == Some("1");
+        if has_log && persistence.get("aof_last_write_status") == Some("err") {
+            stops.push(WriteStop::LogFailed);
+        }
+        // The server reports this only if it needs replicas.
+        let good = replication.get("min_slaves_good_slaves");
+        if let Some(good) = good.and_then(|good| good.parse().ok()) {
+            let needed = self.least_replicas(connection, may_ask_config).await;
+            if needed.unwrap_or(1) > good {
+                stops.push(WriteStop::TooFewReplicas { good, needed });
+            }
+        }
+        stops
     }
 }
 

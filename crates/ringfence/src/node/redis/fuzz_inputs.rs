@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use redis::{PushInfo, Value};
 
-use crate::Receipt;
 use crate::group::Group;
 use crate::ledger::Rules;
 use crate::message::{
@@ -15,17 +14,22 @@ use crate::message::{
 };
 use crate::name::Name;
 use crate::node::Hear;
+use crate::receipt::Receipt;
 use crate::token::{TOKEN_ENTROPY_BYTES, Token};
 use crate::url::parse_nodes;
 
-use super::bundle::{self, BatchKind, BundleReply};
+use super::access::rights;
+use super::changes::reported_names;
+use super::codec::bundle::{self, BatchKind, BundleReply};
+use super::codec::reply::{self, ScriptReply};
+use super::examine::service::replicas;
 use super::handshake::born::BirthRecord;
 use super::handshake::server::{Server, UrlOptions};
-use super::key::WAKE_CHANNEL;
-use super::reply::{self, ScriptReply};
 use super::report::Reporter;
-use super::transport::resp::{self, Framer};
-use super::transport::wake_listeners::WakeListeners;
+use super::sentinel::answer::Said;
+use super::wire::resp::{self, Framer};
+use super::wire::wake_listeners::WAKE_CHANNEL;
+use super::wire::wake_listeners::WakeListeners;
 
 /// The bytes of a reply to each operation. Only an acquire may be read as a grant.
 pub fn reply(bytes: &[u8]) {
@@ -92,16 +96,21 @@ fn same(a: &Value, b: &Value) -> bool {
     a == b || format!("{a:?}") == format!("{b:?}")
 }
 
-/// The bytes of the answers to a handshake.
-pub fn handshake(bytes: &[u8]) {
-    let answers = match redis::parse_redis_value(bytes) {
+/// The answers to several questions: an array, or one part of raw text for each question, since
+/// `INFO` answers with text.
+fn answers_in(bytes: &[u8]) -> Vec<Value> {
+    match redis::parse_redis_value(bytes) {
         Ok(Value::Array(answers)) => answers,
-        // Raw text, one part for each question, since INFO answers with text.
         _ => bytes
             .split(|byte| *byte == 0)
             .map(|part| Value::BulkString(part.to_vec()))
             .collect(),
-    };
+    }
+}
+
+/// The bytes of the answers to a handshake.
+pub fn handshake(bytes: &[u8]) {
+    let answers = answers_in(bytes);
     let reporter = Reporter::new("h:6379", None, Some("secret"));
     for strict in [true, false] {
         let options = UrlOptions {
@@ -118,6 +127,70 @@ pub fn handshake(bytes: &[u8]) {
     }
     if let Some(Ok(born)) = std::str::from_utf8(bytes).ok().map(BirthRecord::parse) {
         assert_eq!(born.text.as_bytes(), bytes);
+    }
+}
+
+/// The bytes of the answers of a Sentinel. Only a host and a port that can be dialled are accepted.
+pub fn sentinel(bytes: &[u8]) {
+    let mut answers = answers_in(bytes);
+    if answers.len() == 6 {
+        // Raw text: the host and the port are one answer, and what follows is the rest.
+        let rest = answers.split_off(4);
+        let address = answers.drain(2..).collect();
+        answers.push(Value::Array(address));
+        answers.extend(rest.into_iter().take(1));
+    }
+    for answer in &mut answers {
+        // Names and values in turn.
+        if let Value::BulkString(text) = answer
+            && text.contains(&b'\n')
+        {
+            let parts = text.split(|byte| *byte == b'\n');
+            let parts = parts.map(|part| Value::BulkString(part.to_vec()));
+            *answer = Value::Array(parts.collect());
+        }
+    }
+    if let Ok(said) = Said::read(answers) {
+        let plain = |c: char| !c.is_control() && !c.is_whitespace() && c != '/' && c != '@';
+        assert!(said.host.chars().all(plain) && (1..256).contains(&said.host.len()));
+        assert_ne!(said.port, 0);
+    }
+}
+
+/// The bytes of the answers to an examination: `INFO`, settings, rights, replicas.
+pub fn examination(bytes: &[u8]) {
+    let answers = answers_in(bytes);
+    let reporter = Reporter::new("h:6379", Some("user"), Some("secret"));
+    for answer in &answers {
+        assert!(replicas(Some(answer)).len() <= 16);
+        for name in [None, Some("orders:1")] {
+            if let Some(found) = rights::read(answer, name) {
+                let lacking = found.rights.lacking.iter();
+                assert!(lacking.clone().all(|right| !right.rule.contains('\n')));
+            }
+        }
+    }
+    if let Ok(server) = Server::look(answers, &reporter) {
+        let shown = format!("{:?}", server.role);
+        assert!(!shown.contains("secret") || bytes.windows(6).any(|part| part == b"secret"));
+    }
+}
+
+/// The bytes of a report of changed keys. Only names that a client can give are told of.
+pub fn invalidation(bytes: &[u8]) {
+    let push = match redis::parse_redis_value(bytes) {
+        Ok(Value::Push { kind, data }) => PushInfo { kind, data },
+        _ => {
+            let keys = bytes.split(|byte| *byte == 0);
+            let keys = keys.map(|key| Value::BulkString(key.to_vec()));
+            PushInfo {
+                kind: redis::PushKind::Invalidate,
+                data: vec![Value::Array(keys.collect())],
+            }
+        }
+    };
+    for name in reported_names(&push) {
+        assert_eq!(Name::of_key(name.as_str()).as_ref(), Some(&name));
     }
 }
 
@@ -322,6 +395,33 @@ mod tests {
             stream(&bytes);
             handshake(&bytes);
             push(&bytes);
+            sentinel(&bytes);
+            examination(&bytes);
+            invalidation(&bytes);
+        }
+
+        #[test]
+        fn no_answer_of_a_sentinel_causes_a_panic(
+            id in "[0-9a-f]{0,40}",
+            master in "((config-epoch|num-other-sentinels|down-after-milliseconds|ip)\n\\d{0,21}\n){0,4}",
+            host in "[a-z0-9.:%_-]{0,9}|\\PC{0,9}",
+            port in "\\d{0,6}|\\PC{0,3}",
+        ) {
+            sentinel([&*id, &master, &host, &port, &master, ""].join("\0").as_bytes());
+        }
+
+        #[test]
+        fn no_examination_causes_a_panic(
+            text in "(slave\\d|ip=|port=|lag=|role:master|run_id:|min_slaves_good_slaves:|[,:\r\n\0]|\\PC){0,60}",
+        ) {
+            examination(text.as_bytes());
+        }
+
+        #[test]
+        fn no_report_of_changes_causes_a_panic(
+            keys in "(ringfence:\\{|\\}:|record:|queue:|slot:|latch:|[a-z{}:\0]|\\PC){0,60}",
+        ) {
+            invalidation(keys.as_bytes());
         }
 
         #[test]

@@ -1,5 +1,6 @@
 //! Makes sessions with one server: connects, logs in and does the handshake, and repeats the
-//! handshake for control requests. Every step has a time limit.
+//! handshake for control requests. Every step has a time limit. Says how long to rest between two
+//! attempts.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -7,17 +8,28 @@ use std::time::Duration;
 use crate::group::Group;
 use crate::node::{CallError, Facts, InitMode, Tier, TroubleKind};
 use crate::protocol::MasterAddress;
+use crate::time::Timestamp;
 
 use super::handshake::Handshake;
-use super::handshake::search::{SEARCH_MAX, SEARCH_STEP};
-use super::queue::Control;
+use super::handshake::init::{SEARCH_MAX, SEARCH_STEP};
+use super::node::Control;
 use super::session::Session;
-use super::transport::connection::Connection;
-use super::transport::dial::Dial;
-use super::transport::wake_listeners::WakeListeners;
+use super::wire::Connection;
+use super::wire::dial::Dial;
+use super::wire::wake_listeners::WakeListeners;
 
 /// How long connecting and logging in may take, and how long the handshake after it.
 const STEP: Duration = Duration::from_secs(1);
+/// After a connection that lasted this long, the next one is made without a backoff.
+const GOOD: Duration = Duration::from_secs(1);
+/// The longest backoff after a connection that had done its handshake: the server is reachable, and
+/// its vote is lost during the backoff. Not zero, or a server that closes every connection would be
+/// flooded with new ones.
+const REST_MAX: Duration = Duration::from_millis(50);
+/// The first wait, once an attempt has failed.
+const BACKOFF_FIRST: Duration = Duration::from_millis(20);
+/// The longest wait.
+const BACKOFF_LONGEST: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(super) struct SessionMaker {
@@ -26,6 +38,7 @@ pub(super) struct SessionMaker {
     pub(super) listeners: Arc<WakeListeners>,
     /// What a crash of the server may cost, as the last handshake found it.
     pub(super) tier: Arc<Mutex<Option<Tier>>>,
+    pub(super) backoff: Backoff,
 }
 
 impl SessionMaker {
@@ -142,6 +155,31 @@ impl SessionMaker {
         .await
     }
 
+    /// How long to rest after `failure` ended a connection that began at `began`. `was_made`: the
+    /// connection had become a session.
+    pub(super) fn rest(
+        &mut self,
+        began: Timestamp,
+        was_made: bool,
+        failure: &CallError,
+    ) -> Duration {
+        // A server that sent far too much must not do so again at once over the next connection.
+        let excessive =
+            failure.trouble().kind == TroubleKind::Garbage || self.listeners.were_flooded();
+        let good = was_made && !excessive;
+        if good && self.handshake.clock.now().since(began) >= GOOD {
+            self.backoff.reset();
+        }
+        let mut rest = self.backoff.next();
+        if good {
+            rest = rest.min(REST_MAX);
+        }
+        if excessive && rest.is_zero() {
+            rest = self.backoff.next();
+        }
+        rest
+    }
+
     fn found(&self, facts: &Facts) {
         *self.tier.lock().unwrap_or_else(PoisonError::into_inner) = Some(facts.tier);
     }
@@ -168,5 +206,68 @@ fn leads_to(connection: &Connection, master: Option<&MasterAddress>) -> bool {
         (Some(own), Some(master)) => own.is_same(master),
         (None, None) => true,
         _ => false,
+    }
+}
+
+/// Waits that double, with jitter, so that the clients of a fleet do not reconnect at the same
+/// time.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    failures: u32,
+    state: u64,
+}
+
+impl Backoff {
+    /// Jitter from `seed`.
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            failures: 0,
+            state: seed | 1,
+        }
+    }
+
+    /// Resets the backoff after a connection that lasted: the next wait is zero.
+    fn reset(&mut self) {
+        self.failures = 0;
+    }
+
+    /// The wait before the next attempt: zero after the first failure, then between half of and all
+    /// of a span that doubles.
+    fn next(&mut self) -> Duration {
+        let doublings = self.failures.saturating_sub(1).min(16);
+        let at_once = self.failures == 0;
+        self.failures = self.failures.saturating_add(1);
+        if at_once {
+            return Duration::ZERO;
+        }
+        let span = BACKOFF_LONGEST.min(BACKOFF_FIRST * 2u32.pow(doublings));
+        // xorshift64: the jitter needs no good randomness.
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        span / 2 + (span / 2).mul_f64((self.state >> 11) as f64 / (1u64 << 53) as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_a_second_and_begin_again() {
+        let mut backoff = Backoff::new(7);
+        assert_eq!(backoff.next(), Duration::ZERO);
+        for span_ms in [20, 40, 80, 160, 320, 640, 1000, 1000, 1000] {
+            let wait = backoff.next().as_millis();
+            assert!(
+                (span_ms / 2..=span_ms).contains(&wait),
+                "{wait} of {span_ms}"
+            );
+        }
+        for _ in 0..100 {
+            assert!(backoff.next() <= BACKOFF_LONGEST);
+        }
+        backoff.reset();
+        assert_eq!(backoff.next(), Duration::ZERO);
     }
 }

@@ -21,7 +21,7 @@ use super::file::LockFile;
 use super::node_row::{Boot, NodeRow, not_one_machine};
 use super::store::{BeginError, SqliteStore};
 use super::sync::Durability;
-use super::{latch_rows, queue_rows, reader_rows, rows, schema};
+use super::{child_rows, rows, schema};
 
 /// How long we wait for other processes of the same boot that open the file, too.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -63,7 +63,7 @@ fn is_of_other_boot(connection: &Connection, file: &LockFile, clock: &NodeClock)
 fn end_other_boot(file: &LockFile, clock: &NodeClock) -> Result<bool, SqliteError> {
     let opening = |error| SqliteError::opening(file.path(), error);
     let connection = schema::connect_alone(file).map_err(opening)?;
-    let store = SqliteStore::alone(connection, file.clone(), clock.clone()).map_err(opening)?;
+    let store = SqliteStore::alone(connection, file.clone(), clock.clone());
     let ended = match store.begin_once(Durability::Unsynced) {
         Ok(transaction) => transaction.commit().map(|_| true),
         Err(BeginError::Busy(_)) => Ok(false),
@@ -100,19 +100,20 @@ impl SqliteStore {
                 let group = present.group.unwrap_or(Group::new(1));
                 let retention_ms = Rules::of_group(&group).retention_ms;
                 let until_ms = now.lease_ms.saturating_add(retention_ms);
-                rows::free_all(connection, until_ms).and_then(|()| reader_rows::clear(connection))
+                rows::free_all(connection, until_ms)
+                    .and_then(|()| child_rows::clear_readers(connection))
             }
             // No process is alive that holds or waits. But a lock may be held by a receipt, or be
             // kept from others after its release. How much time has passed is not known.
             Boot::MaybeOther => {
                 let by_ms = now.lease_ms.saturating_sub(was.lease_ms);
                 rows::postpone(connection, by_ms)
-                    .and_then(|()| reader_rows::postpone(connection, by_ms))
+                    .and_then(|()| child_rows::postpone_readers(connection, by_ms))
             }
         };
         locks
-            .and_then(|()| queue_rows::clear(connection))
-            .and_then(|()| latch_rows::carry_on(connection, now))
+            .and_then(|()| child_rows::clear_waiters(connection))
+            .and_then(|()| child_rows::carry_latches_on(connection, now))
             .map_err(|error| refused(self.file.path(), &error))
     }
 }

@@ -7,8 +7,9 @@ use rusqlite::ErrorCode;
 
 use crate::node::{CallError, Trouble, TroubleKind};
 
-use super::denied;
+use super::rows::is_damage;
 use super::schema::FORMAT;
+use super::sharing::why_denied;
 
 /// Why a lock file cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +18,13 @@ pub enum SqliteError {
     /// The environment does not say where the user's state is kept.
     #[error("no HOME and no XDG_STATE_HOME for the lock file; name the file: `sqlite:/path`")]
     NoHome,
+    /// The SQLite that the program was built with may damage a file that several processes use.
+    #[error(
+        "SQLite {0} may damage a lock file that several processes use: build the program with \
+         SQLite 3.51.3 or later, which is in rusqlite 0.39 and later. sqlx 0.8 prevents that, sqlx \
+         0.9 does not"
+    )]
+    Library(String),
     /// The folder of the file is missing and cannot be created, or cannot be read.
     #[error("{}: the folder of the lock file cannot be used", .path.display())]
     Folder {
@@ -177,7 +185,7 @@ impl SqliteError {
     /// The system's error when `path` is created or examined.
     pub(super) fn file(path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
-        match denied::why(&path) {
+        match why_denied(&path) {
             Some(why) if source.kind() == io::ErrorKind::PermissionDenied => {
                 Self::Denied { path, why }
             }
@@ -188,7 +196,7 @@ impl SqliteError {
     /// A file that SQLite could open for reading only.
     pub(super) fn read_only(path: &Path) -> Self {
         let path = path.to_owned();
-        match denied::why(&path) {
+        match why_denied(&path) {
             Some(why) => Self::Denied { path, why },
             None => Self::ReadOnly(path),
         }
@@ -208,16 +216,14 @@ impl SqliteError {
         let path = path.to_owned();
         match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase) => Self::NotADatabase(path),
-            Some(code @ (ErrorCode::CannotOpen | ErrorCode::ReadOnly)) => {
-                match denied::why(&path) {
-                    Some(why) => Self::Denied { path, why },
-                    None if code == ErrorCode::ReadOnly => Self::ReadOnly(path),
-                    None => Self::Database {
-                        path,
-                        source: Box::new(error),
-                    },
-                }
-            }
+            Some(code @ (ErrorCode::CannotOpen | ErrorCode::ReadOnly)) => match why_denied(&path) {
+                Some(why) => Self::Denied { path, why },
+                None if code == ErrorCode::ReadOnly => Self::ReadOnly(path),
+                None => Self::Database {
+                    path,
+                    source: Box::new(error),
+                },
+            },
             _ => Self::Database {
                 path,
                 source: Box::new(error),
@@ -243,6 +249,18 @@ pub(super) fn trouble(path: &Path, error: &rusqlite::Error) -> Trouble {
 /// A call that SQLite failed before anything was committed.
 pub(super) fn refused(path: &Path, error: &rusqlite::Error) -> CallError {
     CallError::Refused(trouble(path, error))
+}
+
+/// A call that could not read `what`: SQLite failed, or the row has a value that we never write.
+pub(super) fn unreadable(
+    path: &Path,
+    error: &rusqlite::Error,
+    what: impl FnOnce() -> String,
+) -> CallError {
+    match is_damage(error) {
+        true => damaged(path, &what()),
+        false => refused(path, error),
+    }
 }
 
 /// The error for stored data that we never write. It is neither used nor repaired.

@@ -13,7 +13,7 @@ use crate::node::{Contents, FileExamination, FileMode, Trouble, TroubleKind};
 
 use super::SqliteError;
 use super::file::{MAGIC, PAGE_BYTES, PAGE_MIN_BYTES, beside, default_path, network};
-use super::schema::{APPLICATION_ID, FORMAT};
+use super::schema::{APPLICATION_ID, FORMAT, refuse_library};
 use super::sharing::{FileUse, refuse_unfit};
 
 /// The offsets of header fields of an SQLite database.
@@ -108,6 +108,7 @@ fn contents(
 
 /// A lock file must be fit for use. The mode of another file does not matter.
 fn fit(path: &Path, contents: Contents) -> Result<Contents, Trouble> {
+    refuse_library(rusqlite::version_number()).map_err(|error| trouble(&error.to_string()))?;
     let is_ours = matches!(contents, Contents::Fresh | Contents::Ours { .. });
     match refuse_unfit(path, FileUse::Lock) {
         Ok(()) => Ok(contents),

@@ -7,11 +7,11 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{self, Path, PathBuf};
 use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::SqliteError;
-use super::denied;
-use super::sharing::{self, FileUse};
+use super::sharing::{self, FileUse, protected_regular};
 
 /// The smallest page that an SQLite database can have.
 pub(super) const PAGE_MIN_BYTES: u64 = 512;
@@ -190,7 +190,7 @@ fn write_new(path: &Path, folder: &Path, contents: &[u8]) -> io::Result<()> {
     options.write(true).create_new(true).mode(0o600);
     let mut made = options.open(path)?;
     let group = made.metadata()?.gid();
-    let mode = sharing::mode_in(&of_folder, group, denied::protected_regular());
+    let mode = sharing::mode_in(&of_folder, group, protected_regular());
     if mode != 0o600 {
         // Through the handle: independent of the umask and of what the path leads to by now.
         made.set_permissions(fs::Permissions::from_mode(mode))?;
@@ -288,6 +288,39 @@ fn network_kind(magic: u32) -> Option<&'static str> {
         0x786f_4256 => "VirtualBox shared folder",
         _ => return None,
     })
+}
+
+/// The process that has lock files open, in the upper half, and how many.
+static OPEN: AtomicU64 = AtomicU64::new(0);
+
+/// One lock file that this process has open. Dropped when it is closed. They are counted so that a
+/// forked child does not open one: SQLite remembers in the process which files it has open and
+/// locked. A forked child inherits that memory, but not the locks, which belong to the parent. A
+/// connection that the child opened then would believe itself locked, and the parent could delete
+/// the log under it when it closes the file.
+pub(super) struct OpenFile;
+
+impl OpenFile {
+    /// Counts one more file.
+    ///
+    /// # Errors
+    /// In a forked child, if its parent had a file open at the fork.
+    pub(super) fn count() -> Result<Self, SqliteError> {
+        let ours = u64::from(std::process::id()) << 32;
+        let counted = |open: u64| match open & u64::from(u32::MAX) {
+            0 => Some(ours | 1),
+            _ if open & !u64::from(u32::MAX) == ours => Some(open + 1),
+            _ => None,
+        };
+        let open = OPEN.fetch_update(Ordering::SeqCst, Ordering::SeqCst, counted);
+        open.map(|_| Self).map_err(|_| SqliteError::ForkedProcess)
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 #[cfg(test)]

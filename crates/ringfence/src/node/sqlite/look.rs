@@ -77,7 +77,7 @@ fn changes(job: &Job) -> bool {
 }
 
 /// A store in memory with everything that is in `file` now.
-fn copy(file: &Path, clock: &NodeClock) -> Result<SqliteStore, SqliteError> {
+pub(super) fn copy(file: &Path, clock: &NodeClock) -> Result<SqliteStore, SqliteError> {
     let opening = |error| SqliteError::opening(file, error);
     let mut copy = Connection::open_in_memory().map_err(opening)?;
     schema::restrict(&copy).map_err(opening)?;
@@ -87,7 +87,7 @@ fn copy(file: &Path, clock: &NodeClock) -> Result<SqliteStore, SqliteError> {
     }
     schema::prepare(&mut copy, file, clock)?;
     let copied = LockFile::copied(file, found.as_ref());
-    SqliteStore::new(copy, copied, clock.clone()).map_err(opening)
+    Ok(SqliteStore::new(copy, copied, clock.clone()))
 }
 
 /// The file, or `None` if there is none yet. A missing folder is more likely a typing error.

@@ -1,43 +1,32 @@
 //! The embedded node: the ledger over one SQLite file, shared by the processes of one machine.
 //!
 //! ```text
-//! send ─► direct.rs: on the caller's thread, if the node is idle and nothing has to be waited for
-//!      └► channel ─► worker.rs: one thread, one transaction for all waiting jobs
-//!                       ├─► store.rs, apply.rs: the ledger over rows.rs, queue_rows.rs, reader_rows.rs,
-//!                       │             latch_rows.rs and broken_rows.rs, at a moment of node_row.rs;
-//!                       │             queue_cache.rs keeps long queues
-//!                       ├─► busy.rs: waiting for other processes
-//!                       ├─► sync.rs, log.rs: what is on the disk before a call is answered
-//!                       └─► wake_socket.rs: wakes, to this process and to others
+//! send ─► worker.rs: on the caller's thread, if the node is idle and nothing has to be waited for;
+//!         │          otherwise on one thread, one transaction for all waiting jobs
+//!         ├─► store.rs, apply.rs: the ledger over rows.rs and child_rows.rs, at a moment of
+//!         │          node_row.rs; queue_cache.rs keeps long queues
+//!         ├─► sync.rs: what is on the disk before a call is answered
+//!         └─► wake_socket.rs: wakes, to this process and to others
 //! ```
-//! Opening is `file.rs` (may a lock file be here?), `sharing.rs` and `mount.rs` (may these files be
-//! used?), `schema.rs` (is this our file?) and `boots.rs` (is it of an earlier boot?). Other users
-//! may write to its folder: `socket.rs` follows no link, `denied.rs` explains missing permissions.
+//! Opening is `file.rs` (may a lock file be here?), `sharing.rs` (may these files be used, and by
+//! whom?), `schema.rs` (is this our file?) and `boots.rs` (is it of an earlier boot?). `look.rs` and
+//! `examine.rs` read a file without changing it.
 
 mod apply;
 mod boots;
-mod broken_rows;
-mod busy;
-mod denied;
-mod direct;
+mod child_rows;
 mod error;
 mod examine;
 mod file;
-mod latch_rows;
-mod list_rows;
-mod log;
+#[cfg(any(test, all(fuzzing, feature = "test-util")))]
+pub mod fuzz_inputs;
 mod look;
-mod mount;
 mod node_row;
-mod open_files;
 mod pending;
 mod queue_cache;
-mod queue_rows;
-mod reader_rows;
 mod rows;
 mod schema;
 mod sharing;
-mod socket;
 mod store;
 mod sync;
 mod wake_socket;
@@ -58,14 +47,13 @@ use super::{
     Call, CallError, Completion, Facts, Hear, InitMode, Node, NodeClock, Tier, Trouble, TroubleKind,
 };
 
-use direct::{Desk, DirectOutcome, Done};
 pub use error::SqliteError;
 pub(crate) use examine::examine;
-use open_files::OpenFile;
+use file::OpenFile;
 use pending::Pending;
 use store::SqliteStore;
 use wake_socket::WakeSockets;
-use worker::WorkerMessage;
+use worker::{Desk, DirectOutcome, Done, WorkerMessage};
 
 /// A lock node in one SQLite file. Clones share the file's connection and its thread, which ends
 /// once the last clone is dropped and all calls are answered. A call that has to wait for nothing,
@@ -107,14 +95,14 @@ impl SqliteNode {
     /// # Errors
     /// If a lock file cannot be at the path, or the file there is not ours.
     pub fn open(path: impl AsRef<Path>, clock: NodeClock) -> Result<Self, SqliteError> {
+        schema::refuse_library(rusqlite::version_number())?;
         let open = OpenFile::count()?;
         let file = file::LockFile::prepare(path.as_ref())?;
         refuse_time_namespace(file.path(), &clock)?;
         let connection = schema::open(&file, &clock)?;
         let connection = boots::settle(connection, &file, &clock)?;
         let path = file.path().to_owned();
-        let store = SqliteStore::new(connection, file, clock)
-            .map_err(|error| SqliteError::opening(&path, error))?;
+        let store = SqliteStore::new(connection, file, clock);
         store.empty_long_log();
         let wake_sockets = Arc::new(WakeSockets::beside(&path));
         let rung = Arc::clone(&wake_sockets);

@@ -20,7 +20,8 @@ use crate::ledger::Moment;
 use crate::message::Ballot;
 use crate::node::{CallError, NodeClock, Trouble, TroubleKind};
 
-use super::error::{damaged, refused};
+use super::error::{damaged, unreadable};
+use super::rows::{ballot, damage, number, optional, signed};
 
 /// How far ahead of its clock the node promises: one sync is enough for this long.
 const PROMISE_AHEAD_US: u64 = 10_000_000;
@@ -49,6 +50,8 @@ pub(super) struct NodeRow {
     syncs_begun: u64,
     /// The number of the last sync that succeeded. Earlier ones that failed do not matter then.
     syncs_done: u64,
+    /// About how many pages all processes have written to the log since it was last copied.
+    pub(super) log_pages: u64,
     /// The group, once a client has joined.
     pub(super) group: Option<Group>,
 }
@@ -64,9 +67,6 @@ pub(super) enum Boot {
     Other,
 }
 
-/// The columns of the row. Signed, since SQLite has no unsigned integers.
-type Columns = ([String; 2], [i64; 5], i64, [Option<i64>; 3]);
-
 impl NodeRow {
     pub(super) fn beginning(clock: &NodeClock) -> Self {
         Self {
@@ -78,88 +78,61 @@ impl NodeRow {
             boot_moment_us: boot_moment(clock),
             syncs_begun: 0,
             syncs_done: 0,
+            log_pages: 0,
             group: None,
         }
     }
 
     pub(super) fn load(path: &Path, connection: &Connection) -> Result<Self, CallError> {
-        let sql = "SELECT boot_id, boot_us, clock_us, promised_us, syncs_begun, syncs_done,
-                       boot_moment_us, window_us, quarantine_us, grace_us, time_namespace FROM node";
-        let columns = connection
+        let sql = "SELECT boot_id, time_namespace, boot_us, clock_us, promised_us, boot_moment_us,
+                       syncs_begun, syncs_done, log_pages, window_us, quarantine_us, grace_us
+                   FROM node";
+        let what = || "the node's own row is invalid".to_owned();
+        let row = connection
             .prepare_cached(sql)
-            .and_then(|mut node| node.query_row([], columns).optional())
-            .map_err(|error| refused(path, &error))?;
-        columns
-            .and_then(Self::from_columns)
-            .ok_or_else(|| damaged(path, "the node's own row is invalid"))
+            .and_then(|mut node| node.query_row([], Self::read).optional())
+            .map_err(|error| unreadable(path, &error, what))?;
+        row.ok_or_else(|| damaged(path, &what()))
     }
 
-    fn from_columns((texts, numbers, boot_moment_us, group): Columns) -> Option<Self> {
-        let [boot_us, clock_us, promised_us, begun, done] =
-            numbers.map(|number| u64::try_from(number).ok());
-        let (clock_us, promised_us) = (clock_us?, promised_us?);
-        let group = match group {
-            [None, None, None] => None,
-            [Some(window), Some(quarantine), Some(grace)] => Some(Group {
-                nodes: 1,
-                window: Duration::from_micros(u64::try_from(window).ok()?),
-                quarantine: Duration::from_micros(u64::try_from(quarantine).ok()?),
-                grace: Duration::from_micros(u64::try_from(grace).ok()?),
-                // No failover replaces a file.
-                ..Group::new(1)
-            }),
-            _ => return None,
-        };
-        let [boot_id, time_namespace] = texts;
-        (clock_us.max(promised_us) <= Ballot::MAX.get()).then_some(Self {
-            boot_id,
-            time_namespace,
-            boot_us: boot_us?,
-            clock_us,
-            promised_us,
-            boot_moment_us,
-            syncs_begun: begun?,
-            syncs_done: done?,
-            group,
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            boot_id: row.get(0)?,
+            time_namespace: row.get(1)?,
+            boot_us: number(row, 2)?,
+            clock_us: ballot(row, 3)?.get(),
+            promised_us: ballot(row, 4)?.get(),
+            boot_moment_us: row.get(5)?,
+            syncs_begun: number(row, 6)?,
+            syncs_done: number(row, 7)?,
+            log_pages: number(row, 8)?,
+            group: group(row)?,
         })
     }
 
-    pub(super) fn insert(&self, connection: &Connection) -> rusqlite::Result<()> {
-        self.write(
-            connection,
-            "INSERT INTO node (one, boot_id, boot_us, clock_us, promised_us, boot_moment_us,
-                 window_us, quarantine_us, grace_us, syncs_begun, syncs_done, time_namespace)
-             VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-        )
-    }
-
-    pub(super) fn update(&self, connection: &Connection) -> rusqlite::Result<()> {
-        self.write(
-            connection,
-            "UPDATE node SET boot_id = ?1, boot_us = ?2, clock_us = ?3, promised_us = ?4,
-                 boot_moment_us = ?5, window_us = ?6, quarantine_us = ?7, grace_us = ?8,
-                 syncs_begun = ?9, syncs_done = ?10, time_namespace = ?11",
-        )
-    }
-
-    fn write(&self, connection: &Connection, sql: &str) -> rusqlite::Result<()> {
-        let values = self.group.map(|group| {
-            [group.window, group.quarantine, group.grace]
-                .map(|value| i64::try_from(value.as_micros()).unwrap_or(i64::MAX))
-        });
-        let [window, quarantine, grace] = values.map_or([None; 3], |values| values.map(Some));
+    /// Writes the only row.
+    pub(super) fn store(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let sql = "INSERT OR REPLACE INTO node (one, boot_id, time_namespace, boot_us, clock_us,
+                       promised_us, boot_moment_us, syncs_begun, syncs_done, log_pages, window_us,
+                       quarantine_us, grace_us)
+                   VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+        let micros = |value: fn(&Group) -> Duration| {
+            let group = self.group.as_ref();
+            group.map(|group| i64::try_from(value(group).as_micros()).unwrap_or(i64::MAX))
+        };
         connection.prepare_cached(sql)?.execute(params![
             self.boot_id,
-            self.boot_us.cast_signed(),
-            self.clock_us.cast_signed(),
-            self.promised_us.cast_signed(),
-            self.boot_moment_us,
-            window,
-            quarantine,
-            grace,
-            self.syncs_begun.cast_signed(),
-            self.syncs_done.cast_signed(),
             self.time_namespace,
+            signed(self.boot_us),
+            signed(self.clock_us),
+            signed(self.promised_us),
+            self.boot_moment_us,
+            signed(self.syncs_begun),
+            signed(self.syncs_done),
+            signed(self.log_pages),
+            micros(|group| group.window),
+            micros(|group| group.quarantine),
+            micros(|group| group.grace),
         ])?;
         Ok(())
     }
@@ -223,6 +196,7 @@ impl NodeRow {
             } else {
                 self.syncs_done
             },
+            log_pages: self.log_pages,
             group: self.group,
         };
         Ok((present, boot))
@@ -292,11 +266,19 @@ fn ballot_clock(clock: &NodeClock) -> u64 {
     clock.now_us().min(Ballot::MAX.get())
 }
 
-fn columns(row: &Row<'_>) -> rusqlite::Result<Columns> {
-    let numbers = [1, 2, 3, 4, 5].map(|column| row.get(column));
-    let [boot_us, clock_us, promised_us, begun, done] = numbers;
-    let numbers = [boot_us?, clock_us?, promised_us?, begun?, done?];
-    let group = [row.get(7)?, row.get(8)?, row.get(9)?];
-    let texts = [row.get(0)?, row.get(10)?];
-    Ok((texts, numbers, row.get(6)?, group))
+fn group(row: &Row<'_>) -> rusqlite::Result<Option<Group>> {
+    let micros = |column| -> rusqlite::Result<_> {
+        Ok(optional(row, column, number)?.map(Duration::from_micros))
+    };
+    match (micros(9)?, micros(10)?, micros(11)?) {
+        (None, None, None) => Ok(None),
+        (Some(window), Some(quarantine), Some(grace)) => Ok(Some(Group {
+            window,
+            quarantine,
+            grace,
+            // No failover replaces a file.
+            ..Group::new(1)
+        })),
+        _ => Err(damage(9)),
+    }
 }

@@ -10,11 +10,10 @@ use std::collections::HashMap;
 use rusqlite::Connection;
 
 use crate::ledger::{Moment, QueueEntry, WaitQueue};
-use crate::message::{Op, Ticket};
+use crate::message::{Act, Op, Ticket};
 use crate::name::Name;
 
-use super::queue_rows;
-use super::rows::Damaged;
+use super::child_rows;
 
 /// A shorter wait queue is read anew each time.
 const KEPT_MIN: usize = 4;
@@ -74,10 +73,10 @@ impl QueueCache {
         connection: &Connection,
         name: &Name,
         now: Moment,
-    ) -> rusqlite::Result<Result<WaitQueue, Damaged>> {
+    ) -> rusqlite::Result<WaitQueue> {
         match self.queues.remove(name) {
-            Some(queue) => Ok(Ok(queue)),
-            None => queue_rows::load(connection, name, now),
+            Some(queue) => Ok(queue),
+            None => child_rows::load(connection, name, now),
         }
     }
 }
@@ -113,7 +112,9 @@ impl QueueBefore {
         now: Moment,
     ) -> rusqlite::Result<u32> {
         let (mut length, named) = match self {
-            Self::Whole(before) => return queue_rows::store(connection, name, before, after),
+            Self::Whole(before) => {
+                return child_rows::store(connection, name, &before.entries, &after.entries);
+            }
             Self::Named(length, named) => (*length, named),
         };
         let changes = named.iter().map(|(ticket, old)| (old, find(after, ticket)));
@@ -126,13 +127,12 @@ impl QueueBefore {
         }
         if length != after.entries.len() {
             // Others were passed, and have left the queue.
-            let before = queue_rows::load(connection, name, now)?;
-            let before = before.unwrap_or_default();
-            return queue_rows::store(connection, name, &before, after);
+            let before: WaitQueue = child_rows::load(connection, name, now)?;
+            return child_rows::store(connection, name, &before.entries, &after.entries);
         }
         let mut written = 0;
         for (old, new) in changes {
-            written += queue_rows::store_one(connection, name, old.as_ref(), new)?;
+            written += child_rows::store_one(connection, name, old.as_ref(), new)?;
         }
         Ok(written)
     }
@@ -141,25 +141,9 @@ impl QueueBefore {
 /// The tickets that can enter, change or leave by themselves in a request; `None` if it may change
 /// the whole queue.
 fn named(op: &Op) -> Option<&[Ticket]> {
-    Some(match op {
-        Op::Acquire(op) => op.ticket.as_slice(),
-        Op::AcquireSlot(op) => op.acquire.ticket.as_slice(),
-        Op::Release(op) => op.ticket.as_slice(),
-        Op::ReleaseSlot(op) => op.release.ticket.as_slice(),
-        Op::Refresh(op) => &op.tickets,
-        Op::RefreshSlots(op) => &op.tickets,
-        Op::Extend(_)
-        | Op::Restore(_)
-        | Op::Downgrade(_)
-        | Op::Break(_)
-        | Op::Inspect
-        | Op::List(_)
-        | Op::PlainAcquire(_)
-        | Op::PlainExtend(_)
-        | Op::PlainRelease => &[],
-        // A latch that opens empties its queue.
-        Op::Arrive(_) | Op::Attend(_) => return None,
-    })
+    let facts = op.facts();
+    // A latch that opens empties its queue.
+    (facts.act != Act::Latch).then_some(facts.tickets)
 }
 
 fn find<'q>(queue: &'q WaitQueue, ticket: &Ticket) -> Option<&'q QueueEntry> {

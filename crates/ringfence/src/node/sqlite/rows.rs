@@ -1,32 +1,23 @@
-//! The ledger's entries as rows, without their wait queues (`queue_rows.rs`), readers
-//! (`reader_rows.rs`) and latches (`latch_rows.rs`). Stored rows may be damaged or hostile, so they
-//! are checked when they are read.
+//! The ledger's entries as rows, without what a name may have many of (`child_rows.rs`).
+//!
+//! Stored rows may be damaged or hostile, so they are checked when they are read. A value that we
+//! never write is an error of the row ([`is_damage`]).
 
-use std::num::TryFromIntError;
+use rusqlite::types::Type;
+use rusqlite::{Connection, Error, OptionalExtension, Row, params};
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
-
-use crate::ledger::{Entry, Moment, PlainKey, Record, Seat, WaitQueue};
+use crate::ledger::{Entry, Moment, PlainKey, Record, Seat};
 use crate::message::Ballot;
 use crate::name::Name;
 
-/// A row that we never write.
-#[derive(Debug)]
-pub(super) struct Damaged;
-
 /// The entry of `name`, without waiters and readers; the empty entry if there is no row.
-pub(super) fn load(
-    connection: &Connection,
-    name: &Name,
-) -> rusqlite::Result<Result<Entry, Damaged>> {
+pub(super) fn load(connection: &Connection, name: &Name) -> rusqlite::Result<Entry> {
     let sql = "SELECT key_value, key_until_ms, fence, closed, record_until_ms,
                    seat_token, seat_ballot, seat_label,
                    seat_until_ms, stranger, free_since_ms, read_fence FROM entry WHERE name = ?1";
-    let row = connection
-        .prepare_cached(sql)?
-        .query_row([name.as_str()], |row| Ok(entry(row)))
-        .optional()?;
-    Ok(row.unwrap_or_else(|| Ok(Entry::default())))
+    let mut statement = connection.prepare_cached(sql)?;
+    let row = statement.query_row([name.as_str()], entry).optional()?;
+    Ok(row.unwrap_or_default())
 }
 
 /// Writes the entry of `name`, or deletes it if it is empty. Its wait queue is in another table.
@@ -150,80 +141,120 @@ pub(super) fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
     connection.query_row(sql, [], |row| row.get(0))
 }
 
-fn entry(row: &Row<'_>) -> Result<Entry, Damaged> {
+/// The first `most` names behind `cursor` that have a row of any kind; with `breaks`, those with
+/// broken holds.
+pub(super) fn names(
+    connection: &Connection,
+    cursor: &str,
+    most: u32,
+    breaks: bool,
+) -> rusqlite::Result<Vec<String>> {
+    // Each table by itself, so that a portion reads few rows of a large file.
+    let sql = match breaks {
+        true => "SELECT DISTINCT name FROM broken WHERE name > ?1 ORDER BY name LIMIT ?2",
+        false => {
+            "SELECT name FROM (
+                 SELECT * FROM
+                     (SELECT name FROM entry WHERE name > ?1 ORDER BY name LIMIT ?2)
+                 UNION SELECT * FROM
+                     (SELECT DISTINCT name FROM ticket WHERE name > ?1 ORDER BY name LIMIT ?2)
+                 UNION SELECT * FROM
+                     (SELECT name FROM latch WHERE name > ?1 ORDER BY name LIMIT ?2)
+             ) ORDER BY name LIMIT ?2"
+        }
+    };
+    let mut statement = connection.prepare_cached(sql)?;
+    let names = statement.query_map(params![cursor, most], |row| row.get(0))?;
+    names.collect()
+}
+
+fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
     Ok(Entry {
         key: key(row)?,
         record: record(row)?,
-        readers: Vec::new(),
-        queue: WaitQueue::default(),
-        latch: None,
-        broken: None,
+        ..Entry::default()
     })
 }
 
-fn key(row: &Row<'_>) -> Result<Option<PlainKey>, Damaged> {
-    let until_ms: Option<i64> = row.get(1)?;
-    let until_ms = until_ms.map(u64::try_from).transpose()?;
-    match (row.get(0)?, until_ms) {
+fn key(row: &Row<'_>) -> rusqlite::Result<Option<PlainKey>> {
+    match (row.get(0)?, optional(row, 1, number)?) {
         (Some(value), until_ms) => Ok(Some(PlainKey { value, until_ms })),
         (None, None) => Ok(None),
-        (None, Some(_)) => Err(Damaged),
+        (None, Some(_)) => Err(damage(0)),
     }
 }
 
-fn record(row: &Row<'_>) -> Result<Option<Record>, Damaged> {
-    let until_ms: Option<i64> = row.get(4)?;
-    match (ballot(row, 2)?, ballot(row, 3)?, until_ms, seat(row)?) {
+fn record(row: &Row<'_>) -> rusqlite::Result<Option<Record>> {
+    let (fence, closed) = (optional(row, 2, ballot)?, optional(row, 3, ballot)?);
+    match (fence, closed, optional(row, 4, number)?, seat(row)?) {
         (Some(fence), Some(closed), Some(until_ms), seat) => Ok(Some(Record {
             fence,
-            read_fence: ballot(row, 11)?.unwrap_or_default(),
+            read_fence: ballot(row, 11)?,
             closed,
             seat,
             stranger: row.get(9)?,
-            free_since_ms: u64::try_from(row.get::<_, i64>(10)?)?,
-            until_ms: u64::try_from(until_ms)?,
+            free_since_ms: number(row, 10)?,
+            until_ms,
         })),
         (None, None, None, None) => Ok(None),
-        _ => Err(Damaged),
+        _ => Err(damage(2)),
     }
 }
 
-fn seat(row: &Row<'_>) -> Result<Option<Seat>, Damaged> {
-    match (row.get(5)?, ballot(row, 6)?, row.get(7)?) {
+fn seat(row: &Row<'_>) -> rusqlite::Result<Option<Seat>> {
+    match (row.get(5)?, optional(row, 6, ballot)?, row.get(7)?) {
         (Some(token), Some(ballot), Some(label)) => Ok(Some(Seat {
             token,
             ballot,
             label,
-            until_ms: u64::try_from(row.get::<_, i64>(8)?)?,
+            until_ms: number(row, 8)?,
         })),
         (None, None, None) => Ok(None),
-        _ => Err(Damaged),
+        _ => Err(damage(5)),
     }
 }
 
-fn ballot(row: &Row<'_>, column: usize) -> Result<Option<Ballot>, Damaged> {
-    let Some(value) = row.get::<_, Option<i64>>(column)? else {
-        return Ok(None);
-    };
-    let value = u64::try_from(value)?;
+/// A column that may be empty.
+pub(super) fn optional<T>(
+    row: &Row<'_>,
+    column: usize,
+    read: fn(&Row<'_>, usize) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Option<T>> {
+    match row.get_ref(column)?.data_type() {
+        Type::Null => Ok(None),
+        _ => read(row, column).map(Some),
+    }
+}
+
+/// A number that is not negative.
+pub(super) fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    let value: i64 = row.get(column)?;
+    u64::try_from(value).map_err(|_| damage(column))
+}
+
+pub(super) fn ballot(row: &Row<'_>, column: usize) -> rusqlite::Result<Ballot> {
+    let value = number(row, column)?;
     // `Ballot::new` would lower it silently, and a lowered fence is worse than an error.
-    if value > Ballot::MAX.get() {
-        return Err(Damaged);
-    }
-    Ok(Some(Ballot::new(value)))
-}
-
-/// A column of the wrong type, the only possible error in a row that was read.
-impl From<rusqlite::Error> for Damaged {
-    fn from(_: rusqlite::Error) -> Self {
-        Self
+    match value > Ballot::MAX.get() {
+        true => Err(damage(column)),
+        false => Ok(Ballot::new(value)),
     }
 }
 
-impl From<TryFromIntError> for Damaged {
-    fn from(_: TryFromIntError) -> Self {
-        Self
-    }
+/// The error for a value that we never write.
+pub(super) fn damage(column: usize) -> Error {
+    Error::IntegralValueOutOfRange(column, 0)
+}
+
+/// Whether a row was read, and has a value that we never write.
+pub(super) fn is_damage(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::IntegralValueOutOfRange(..)
+            | Error::InvalidColumnType(..)
+            | Error::FromSqlConversionFailure(..)
+            | Error::Utf8Error(..)
+    )
 }
 
 pub(super) fn signed(value: u64) -> i64 {
@@ -272,9 +303,12 @@ mod tests {
                     ],
                 )
                 .unwrap();
-            if let Ok(entry) = load(&connection, &name).unwrap() {
-                store(&connection, &name, &entry).unwrap();
-                prop_assert_eq!(load(&connection, &name).unwrap().ok(), Some(entry));
+            match load(&connection, &name) {
+                Ok(entry) => {
+                    store(&connection, &name, &entry).unwrap();
+                    prop_assert_eq!(load(&connection, &name).unwrap(), entry);
+                }
+                Err(error) => prop_assert!(is_damage(&error), "{}", error),
             }
         }
     }

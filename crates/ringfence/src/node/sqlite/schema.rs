@@ -1,5 +1,9 @@
 //! Opens the database: one of ours, or a fresh one. Refuses databases of other applications.
+//!
+//! Also how the processes that use a file take turns: only one at a time can write, and SQLite has no
+//! queue for the others. Each tries again and again.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::thread;
@@ -8,21 +12,25 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rustix::fs::Access;
 
 use crate::clock::Clock;
 use crate::node::NodeClock;
 
 use super::SqliteError;
-use super::busy::Patience;
 use super::error::is_busy;
 use super::file::{FILE_MAX_BYTES, LockFile};
 use super::node_row::NodeRow;
+use super::sharing::may;
 
 /// `RFNC`: identifies the database to us and to `file(1)`.
 pub(super) const APPLICATION_ID: i64 = 0x5246_4e43;
 /// The format of [`TABLES`] and of what is in them. Processes with different formats follow
 /// different rules, so they must not share a file.
-pub(super) const FORMAT: i64 = 12;
+pub(super) const FORMAT: i64 = 13;
+
+/// SQLite 3.51.3.
+const LIBRARY_MIN: i32 = 3_051_003;
 
 /// The longest value that is read. No value that we write is nearly as long.
 const VALUE_MAX_BYTES: i32 = 64 << 10;
@@ -46,6 +54,7 @@ const TABLES: &str = "
         promised_us INTEGER NOT NULL,
         syncs_begun INTEGER NOT NULL,
         syncs_done INTEGER NOT NULL,
+        log_pages INTEGER NOT NULL,
         window_us INTEGER,
         quarantine_us INTEGER,
         grace_us INTEGER
@@ -128,11 +137,23 @@ enum FileIdentity {
     Other,
 }
 
+/// Refuses a version of SQLite in which two processes may damage the database: if one copied the log
+/// while another began it anew, parts of the log were lost ("WAL-reset bug").
+pub(super) fn refuse_library(number: i32) -> Result<(), SqliteError> {
+    if number >= LIBRARY_MIN {
+        return Ok(());
+    }
+    let (rest, patch) = (number / 1000, number % 1000);
+    let version = format!("{}.{}.{patch}", rest / 1000, rest % 1000);
+    Err(SqliteError::Library(version))
+}
+
 /// Opens the database in `file`, and creates our tables if it is fresh.
 pub(super) fn open(file: &LockFile, clock: &NodeClock) -> Result<Connection, SqliteError> {
     let path = file.path();
     let mut connection = connect(file).map_err(|error| SqliteError::opening(path, error))?;
-    if connection.is_readonly("main").unwrap_or(false) {
+    // SQLite opens such a file for reading only.
+    if !may(file.real(), Access::WRITE_OK) {
         return Err(SqliteError::read_only(path));
     }
     prepare(&mut connection, path, clock)?;
@@ -178,7 +199,8 @@ fn connect(file: &LockFile) -> rusqlite::Result<Connection> {
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let mut connection = Connection::open_with_flags(file.real(), flags)?;
-    Patience::of(&mut connection)?;
+    // A plain function, which every version of rusqlite accepts.
+    connection.busy_handler(Some(wait as fn(i32) -> bool))?;
     restrict(&connection)?;
     // Otherwise SQLite compiles a statement with `LIMIT ?` anew each time.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
@@ -192,7 +214,8 @@ pub(super) fn restrict(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false)?;
-    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_MAX_BYTES)?;
+    // Fails for a negative limit only. Earlier versions of rusqlite return a number here.
+    let _ = connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_MAX_BYTES);
     Ok(())
 }
 
@@ -246,7 +269,7 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     use_log(connection)?;
     // It never grows so large that it would be refused.
     limit_size(connection, connection)?;
-    // SQLite would not report that a sync of these copies failed: `log.rs` makes them.
+    // SQLite would not report that a sync of these copies failed: `sync.rs` makes them.
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     // The tables must survive a power cut. For other transactions `sync.rs` decides.
@@ -273,7 +296,7 @@ fn set_up(connection: &mut Connection, clock: &NodeClock) -> rusqlite::Result<()
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     if identity(&transaction)? == FileIdentity::Fresh {
         transaction.execute_batch(TABLES)?;
-        NodeRow::beginning(clock).insert(&transaction)?;
+        NodeRow::beginning(clock).store(&transaction)?;
         transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
         transaction.pragma_update(None, "user_version", FORMAT)?;
     }
@@ -294,10 +317,99 @@ fn patiently<T>(mut step: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Resu
     }
 }
 
+/// How often SQLite itself tries before it reports that the database is busy.
+const BUSY_MAX: i32 = 150;
+
+thread_local! {
+    /// Whether connections wait on this thread while the file is locked.
+    static WAITS: Cell<bool> = const { Cell::new(true) };
+}
+
+/// Does `work` on this thread without waiting for other processes.
+pub(super) fn without_waiting<T>(work: impl FnOnce() -> T) -> T {
+    WAITS.set(false);
+    let done = work();
+    WAITS.set(true);
+    done
+}
+
+/// Waits before the next try, after `tries` that failed. Returns whether to try again.
+fn wait(tries: i32) -> bool {
+    if !WAITS.get() {
+        return false;
+    }
+    match pause(tries) {
+        Duration::ZERO => thread::yield_now(),
+        pause => thread::sleep(pause),
+    }
+    tries < BUSY_MAX
+}
+
+/// The pause after `tries` that failed. (SQLite's own handler backs off up to 100 ms, which is too
+/// long for a lock.)
+///
+/// A transaction is short, so the first pause is. If the file is still locked, other processes use
+/// it all the time: then this one waits for a while, and tries often only after that. So a process
+/// that has waited long has the best chance, and those that come later leave it the processor.
+fn pause(tries: i32) -> Duration {
+    match tries {
+        0 => Duration::from_micros(50),
+        1..4 => Duration::from_micros(500),
+        4..100 if tries % 2 == 0 => Duration::ZERO,
+        4..100 => Duration::from_micros(20),
+        _ => Duration::from_millis(1),
+    }
+}
+
 /// A database of the present format in memory, for tests.
 #[cfg(test)]
 pub(super) fn in_memory() -> Connection {
     let connection = Connection::open_in_memory().expect("memory");
     connection.execute_batch(TABLES).expect("our own tables");
     connection
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+
+    #[test]
+    fn a_connection_waits_for_another_one_only_if_it_may() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file.db");
+        let blocker = Connection::open(&path).unwrap();
+        blocker.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let mut connection = Connection::open(&path).unwrap();
+        connection
+            .busy_handler(Some(wait as fn(i32) -> bool))
+            .unwrap();
+        // The shortest of several: the machine may be busy.
+        let shortest = || {
+            let took = (0..5).map(|_| {
+                let begun = Clock::System.now();
+                connection.execute_batch("BEGIN IMMEDIATE").unwrap_err();
+                Clock::System.now().since(begun)
+            });
+            took.min().unwrap()
+        };
+        let all_pauses: Duration = (0..BUSY_MAX).map(pause).sum();
+        assert!(shortest() >= all_pauses);
+        assert!(without_waiting(shortest) < all_pauses / 2);
+        assert!(shortest() >= all_pauses);
+    }
+
+    #[test]
+    fn a_library_that_may_damage_the_file_is_refused() {
+        for number in [3_046_000, 3_050_004, 3_051_002] {
+            let error = refuse_library(number).unwrap_err().to_string();
+            assert!(error.contains("3.51.3"), "{error}");
+        }
+        let error = refuse_library(3_046_001).unwrap_err().to_string();
+        assert!(error.starts_with("SQLite 3.46.1 "), "{error}");
+        for number in [3_051_003, 3_053_000, 4_000_000] {
+            refuse_library(number).unwrap();
+        }
+        refuse_library(rusqlite::version_number()).unwrap();
+    }
 }

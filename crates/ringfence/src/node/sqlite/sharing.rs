@@ -8,10 +8,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+
 use super::SqliteError;
-use super::denied::{self, rights};
 use super::file::{COMPANIONS, FILE_MAX_BYTES, beside};
-use super::mount::is_mount_point;
 
 /// What a file is wanted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub(super) fn refuse_unfit(path: &Path, purpose: FileUse) -> Result<(), SqliteEr
         };
         if let Some(why) = unfit {
             // A user who may not use the lock file at all is told so.
-            let denied = denied::why(path);
+            let denied = why_denied(path);
             let denied = denied.filter(|_| of_lock_file.is_none());
             return Err(match denied {
                 Some(why) => SqliteError::Denied { path: file, why },
@@ -135,4 +135,157 @@ pub(super) fn mode_in(folder: &Metadata, group_of_file: u32, protected_regular: 
         mode |= 0o066;
     }
     mode
+}
+
+/// Whether `path` is a mount point. A container that mounts the lock file alone sees its own folder
+/// around it. SQLite then makes a second `-wal` and a second `-shm` there, and two processes hold the
+/// same lock.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn is_mount_point(path: &Path) -> bool {
+    kernel_says(path).unwrap_or_else(|| is_listed(path) || is_on_other_device(path))
+}
+
+/// Systems without mounts of single files.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn is_mount_point(_path: &Path) -> bool {
+    false
+}
+
+/// The kernel's answer; `None` before Linux 5.8, and where a sandbox denies `statx`.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn kernel_says(path: &Path) -> Option<bool> {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+    let found = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty()).ok()?;
+    let known = found
+        .stx_attributes_mask
+        .contains(StatxAttributes::MOUNT_ROOT);
+    known.then(|| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn is_listed(path: &Path) -> bool {
+    let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    fs::canonicalize(path).is_ok_and(|path| lists(&mounts, &path))
+}
+
+/// Finds mounts from another file system, where `/proc` is missing too.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn is_on_other_device(path: &Path) -> bool {
+    let device = |path: &Path| fs::symlink_metadata(path).map(|found| found.dev()).ok();
+    path.parent()
+        .is_some_and(|folder| device(path) != device(folder))
+}
+
+/// Whether `path` is a mount point in the text of `/proc/self/mountinfo`: the fifth word of a line,
+/// in which white space and backslashes are octal numbers.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn lists(mounts: &[u8], path: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    let mut escaped = Vec::new();
+    for &byte in path.as_os_str().as_bytes() {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => escaped.extend(format!("\\{byte:03o}").bytes()),
+            _ => escaped.push(byte),
+        }
+    }
+    let mut lines = mounts.split(|byte| *byte == b'\n');
+    lines.any(|line| line.split(|byte| *byte == b' ').nth(4) == Some(&escaped[..]))
+}
+
+/// How several users share a file.
+const SHARE: &str = "to share a lock file, make a folder with a group that all its users are in \
+                     (`install -d -m 2770 -g GROUP FOLDER`) and let ringfence make the file there";
+
+/// Why this user may not use the lock file at `path`, if the file's permissions show it. SQLite
+/// reports "unable to open database file" for every reason, so the reason is examined afterwards.
+pub(super) fn why_denied(path: &Path) -> Option<String> {
+    let folder = path.parent().unwrap_or(path);
+    let user = rustix::process::geteuid().as_raw();
+    let files = [""].iter().chain(&COMPANIONS);
+    for ending in files {
+        let file = beside(path, ending);
+        let Ok(found) = fs::symlink_metadata(&file) else {
+            continue;
+        };
+        let name = file.file_name().unwrap_or_default().display().to_string();
+        let name = name.escape_debug();
+        if !may(&file, Access::READ_OK | Access::WRITE_OK) {
+            let rights = rights(&found);
+            let what = format!("user {user} may not read and write {name} ({rights})");
+            return Some(format!("{what}; run as user {}, or: {SHARE}", found.uid()));
+        }
+    }
+    if !may(folder, Access::WRITE_OK | Access::EXEC_OK) {
+        let rights = fs::metadata(folder).map_or_else(|error| error.to_string(), |m| rights(&m));
+        return Some(format!(
+            "user {user} may not make files in its folder ({rights}), and every lock needs two \
+             beside the lock file; {SHARE}"
+        ));
+    }
+    let of_folder = fs::metadata(folder).ok()?;
+    let anothers = COMPANIONS.iter().find_map(|ending| {
+        let found = fs::symlink_metadata(beside(path, ending)).ok()?;
+        (found.uid() != user && found.uid() != of_folder.uid()).then_some((ending, found.uid()))
+    });
+    match anothers {
+        Some((ending, owner)) if is_protected(&of_folder) => Some(format!(
+            "its folder is sticky, and there the system (fs.protected_regular) keeps user {user} \
+             from the file {ending} that user {owner} has made; {SHARE}"
+        )),
+        _ => None,
+    }
+}
+
+/// Whether this user has the access, by its effective user and groups.
+pub(super) fn may(path: &Path, access: Access) -> bool {
+    accessat(CWD, path, access, AtFlags::EACCESS).is_ok()
+}
+
+fn rights(found: &Metadata) -> String {
+    let mode = found.mode() & 0o7777;
+    format!(
+        "owner {}, group {}, mode {mode:04o}",
+        found.uid(),
+        found.gid()
+    )
+}
+
+fn is_protected(folder: &Metadata) -> bool {
+    let (mode, protected) = (folder.mode(), protected_regular());
+    let world_writable = mode & 0o002 != 0 && protected > 0;
+    mode & 0o1000 != 0 && (world_writable || mode & 0o020 != 0 && protected > 1)
+}
+
+/// Whether the kernel prevents users from opening each other's files in sticky folders: 1 in
+/// world-writable folders, 2 also in group-writable ones. Other systems have no such rule.
+pub(super) fn protected_regular() -> u32 {
+    let text = fs::read_to_string("/proc/sys/fs/protected_regular").unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_is_a_mount_point_and_a_new_file_is_not() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for way in [is_mount_point, is_listed] {
+            assert!(way(Path::new("/")));
+            assert!(!way(file.path()));
+        }
+        assert!(is_on_other_device(Path::new("/proc")));
+        assert!(!is_on_other_device(file.path()));
+    }
+
+    #[test]
+    fn a_mount_point_is_found_in_the_list_of_mounts() {
+        let mounts = b"22 1 8:1 / / rw - ext4 /dev/a rw\n\
+            30 22 8:1 /x/locks.db /my\\040data/a\\134b/locks.db rw shared:1 - ext4 /dev/a rw\n";
+        assert!(lists(mounts, Path::new("/")));
+        assert!(lists(mounts, Path::new("/my data/a\\b/locks.db")));
+        for other in ["/x/locks.db", "/my data/a\\b", "/my data/a\\b/locks.db2"] {
+            assert!(!lists(mounts, Path::new(other)), "{other}");
+        }
+    }
 }

@@ -6,19 +6,18 @@ use std::mem;
 use rusqlite::Connection;
 
 use crate::group::Group;
-use crate::ledger::Rules;
+use crate::ledger::{QueueEntry, Rules, Seat};
 use crate::message::{Op, Reply, Request, Standing, Wake};
 use crate::node::embedded::{Store, list_portion, not_new};
 use crate::node::{CallError, Facts, InitMode, NodeClock, Tier, Trouble, TroubleKind};
 
-use super::busy::Patience;
 use super::error::{is_busy, refused, trouble};
 use super::file::LockFile;
-use super::log::LogLength;
 use super::node_row::{Boot, NodeRow};
 use super::queue_cache::QueueCache;
-use super::sync::Durability;
-use super::{latch_rows, list_rows, queue_rows, reader_rows, rows};
+use super::schema::without_waiting;
+use super::sync::{Durability, is_copy_due};
+use super::{child_rows, rows};
 
 /// Lapsed rows are swept after so many entries were written.
 const SWEEP_EVERY: u32 = 16;
@@ -32,8 +31,8 @@ pub(super) struct SqliteStore {
     is_alone: bool,
     /// Whether the next transaction is synced.
     pub(super) durability: Cell<Durability>,
-    pub(super) log: LogLength,
-    patience: Patience,
+    /// Whether the log is to be copied now.
+    pub(super) copy_due: Cell<bool>,
     pub(super) queues: RefCell<QueueCache>,
     /// How many entries were written since lapsed rows were last swept.
     unswept: Cell<u32>,
@@ -65,14 +64,9 @@ pub(super) struct Transaction<'s> {
 }
 
 impl SqliteStore {
-    pub(super) fn new(
-        mut connection: Connection,
-        file: LockFile,
-        clock: NodeClock,
-    ) -> rusqlite::Result<Self> {
-        Ok(Self {
-            log: LogLength::of(&mut connection)?,
-            patience: Patience::of(&mut connection)?,
+    pub(super) fn new(connection: Connection, file: LockFile, clock: NodeClock) -> Self {
+        Self {
+            copy_due: Cell::default(),
             queues: RefCell::default(),
             // Many processes write one lock only, and each sweeps.
             unswept: Cell::new(SWEEP_EVERY),
@@ -82,19 +76,15 @@ impl SqliteStore {
             clock,
             // As `schema.rs` leaves it.
             durability: Cell::new(Durability::Synced),
-        })
+        }
     }
 
     /// The store of a connection that has the file alone, if it can begin a transaction at all.
-    pub(super) fn alone(
-        connection: Connection,
-        file: LockFile,
-        clock: NodeClock,
-    ) -> rusqlite::Result<Self> {
-        Ok(Self {
+    pub(super) fn alone(connection: Connection, file: LockFile, clock: NodeClock) -> Self {
+        Self {
             is_alone: true,
-            ..Self::new(connection, file, clock)?
-        })
+            ..Self::new(connection, file, clock)
+        }
     }
 
     pub(super) fn is_alone(&self) -> bool {
@@ -107,10 +97,7 @@ impl SqliteStore {
 
     /// Begins an unsynced transaction, if that takes no waiting.
     pub(super) fn begin_at_once(&self) -> Result<Transaction<'_>, BeginError> {
-        self.patience.set(false);
-        let begun = self.begin_once(Durability::Unsynced);
-        self.patience.set(true);
-        begun
+        without_waiting(|| self.begin_once(Durability::Unsynced))
     }
 
     pub(super) fn begin_once(&self, durability: Durability) -> Result<Transaction<'_>, BeginError> {
@@ -220,6 +207,7 @@ impl Transaction<'_> {
     /// The end of every writing transaction: stores the node's clock, so that it never goes back,
     /// and sweeps lapsed rows, so that the file does not grow with every name that was ever locked.
     fn finish(&mut self) -> Result<(), CallError> {
+        self.count_pages();
         let now = self.present.moment();
         let entries_max = self.store.sweeps_max(self.entries_written);
         let tickets_max = self.tickets_written.saturating_mul(2);
@@ -230,16 +218,29 @@ impl Transaction<'_> {
             {
                 let ground = now.ground(&Rules::of_group(group));
                 rows::sweep(connection, now, ground, entries_max)?;
-                reader_rows::sweep(connection, now, entries_max)?;
+                child_rows::sweep::<Seat>(connection, now, entries_max)?;
             }
             if tickets_max > 0 {
-                queue_rows::sweep(connection, now, tickets_max)?;
+                child_rows::sweep::<QueueEntry>(connection, now, tickets_max)?;
             }
             if latches_max > 0 {
-                latch_rows::sweep(connection, now, latches_max)?;
+                child_rows::sweep_latches(connection, now, latches_max)?;
             }
-            present.update(connection)
+            present.store(connection)
         })
+    }
+
+    /// Counts about as many pages as the transaction writes. Tickets of one name share pages.
+    fn count_pages(&mut self) {
+        let rows = self.entries_written + self.latches_written + self.tickets_written / 16;
+        let (before, after) = (
+            self.present.log_pages,
+            self.present.log_pages + u64::from(rows) + 2,
+        );
+        self.present.log_pages = after;
+        if is_copy_due(before, after) {
+            self.store.copy_due.set(true);
+        }
     }
 
     pub(super) fn write<T>(
@@ -270,7 +271,7 @@ impl Transaction<'_> {
         most: u32,
         breaks: bool,
     ) -> Result<Vec<String>, CallError> {
-        let found = list_rows::names(&self.store.connection, cursor, most, breaks);
+        let found = rows::names(&self.store.connection, cursor, most, breaks);
         let found = found.map_err(|error| refused(self.store.file.path(), &error));
         found.map_err(|error| self.stop_if_rolled_back(error))
     }

@@ -7,8 +7,11 @@
 //! write is lost, and it may report the failure to one process only. Therefore every sync has a
 //! number. The node's row says which sync was begun, in a transaction before it, and which was the
 //! last that succeeded. A process that finds a sync unfinished, its own or another's, copies the
-//! whole log into the database before it syncs anything itself (`log.rs`).
+//! whole log into the database before it syncs anything itself.
+//!
+//! SQLite could copy the log by itself, but it would not report that a sync of the copy failed.
 
+use std::fs;
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +19,7 @@ use crate::message::{Ballot, Op};
 use crate::node::embedded::Job;
 use crate::node::{CallError, Trouble, TroubleKind};
 
+use super::file::beside;
 use super::store::{BeginError, SqliteStore, Transaction};
 
 /// How often we look whether another process's sync has succeeded, before it counts as failed.
@@ -41,26 +45,11 @@ impl Durability {
     /// What the transaction of `batch` needs.
     pub(super) fn of(batch: &[Job]) -> Self {
         let needs = batch.iter().map(|job| match job {
-            Job::Call(call) => match &call.request.op {
+            Job::Call(call) => match (&call.request.op, call.request.op.facts().ballot) {
                 // Arrivals at a latch outlive a boot.
-                Op::Arrive(_) => Durability::Synced,
-                // These write no ballot.
-                Op::Inspect
-                | Op::List(_)
-                | Op::Attend(_)
-                | Op::Refresh(_)
-                | Op::RefreshSlots(_)
-                | Op::PlainAcquire(_)
-                | Op::PlainExtend(_)
-                | Op::PlainRelease => Durability::Unsynced,
-                Op::Acquire(acquire) => Durability::Promised(acquire.ballot),
-                Op::AcquireSlot(slot) => Durability::Promised(slot.acquire.ballot),
-                Op::Extend(extend) => Durability::Promised(extend.ballot),
-                Op::Release(release) => Durability::Promised(release.ballot),
-                Op::ReleaseSlot(slots) => Durability::Promised(slots.release.ballot),
-                Op::Restore(restore) => Durability::Promised(restore.ballot),
-                Op::Downgrade(downgrade) => Durability::Promised(downgrade.ballot),
-                Op::Break(op) => Durability::Promised(op.ballot),
+                (Op::Arrive(_), _) => Durability::Synced,
+                (_, Some(ballot)) => Durability::Promised(ballot),
+                (_, None) => Durability::Unsynced,
             },
             // The first ballot that is accepted under the values of a group syncs them too.
             Job::Probe(_) | Job::Join(..) | Job::Init(..) => Durability::Unsynced,
@@ -196,6 +185,86 @@ impl Unfinished {
     }
 }
 
+/// The log is copied when it has this many pages, which takes several syncs: so many that few calls
+/// wait for it, and so few that the log stays small.
+const PAGES_MAX: u64 = 4_000;
+/// If a copy was not complete, because another process read the log, the next one is made when the
+/// log has grown by this many pages.
+const PAGES_AGAIN: u64 = 1_000;
+/// A process that opens the file empties a log that is longer than this. The first process that
+/// opens it reads the whole log, and `ringfence run` opens it each time.
+const BYTES_AT_OPEN: u64 = 400 << 10;
+
+/// Whether the log is copied when it has grown from about `before` pages to `after`.
+pub(super) fn is_copy_due(before: u64, after: u64) -> bool {
+    let again = |pages: u64| {
+        pages
+            .checked_sub(PAGES_MAX)
+            .map(|beyond| beyond / PAGES_AGAIN)
+    };
+    again(after) > again(before)
+}
+
+impl SqliteStore {
+    /// Copies the log into the database. Other processes go on meanwhile. Ignores errors: every
+    /// sync of the copy that may have failed is noted as unfinished, and the log stays as it is.
+    pub(super) fn copy_long_log(&self) {
+        self.copy_due.set(false);
+        let _ = self.copy_log("PRAGMA wal_checkpoint(PASSIVE)");
+    }
+
+    /// Empties a long log, if no other process uses it.
+    pub(super) fn empty_long_log(&self) {
+        let log = fs::symlink_metadata(beside(self.file.real(), "-wal"));
+        if log.is_ok_and(|log| log.len() > BYTES_AT_OPEN) {
+            let _ = self.copy_log("PRAGMA wal_checkpoint(TRUNCATE)");
+        }
+    }
+
+    fn copy_log(&self, sql: &str) -> Result<(), BeginError> {
+        let transaction = self.begin_once(Durability::Unsynced)?;
+        if transaction.present.unfinished_sync().is_some() {
+            // Another process copies it now, or the next process that syncs will do it.
+            return Ok(());
+        }
+        let number = transaction.begin_sync()?;
+        let complete = self.checkpoint(sql)?;
+        let mut transaction = self.begin_once(Durability::Unsynced)?;
+        if transaction.present.unfinished_sync() == Some(number) {
+            transaction.end_sync();
+            if complete {
+                // The next transaction begins the log anew.
+                transaction.present.log_pages = 0;
+            }
+            // If it is lost, the next process copies the log once more.
+            let _ = transaction.commit();
+        }
+        Ok(())
+    }
+
+    /// Copies the whole log into the database and empties it: what is in the log may not be on the
+    /// disk.
+    pub(super) fn empty_log(&self) -> Result<(), BeginError> {
+        self.set_durability(Durability::Synced)?;
+        match self.checkpoint("PRAGMA wal_checkpoint(TRUNCATE)")? {
+            true => Ok(()),
+            false => Err(self.busy(
+                "a sync to the disk failed, and other processes keep the log from being written \
+                 again",
+            )),
+        }
+    }
+
+    /// Runs a checkpoint. Returns whether it has copied the whole log.
+    fn checkpoint(&self, sql: &str) -> Result<bool, BeginError> {
+        let complete = self.connection.query_row(sql, [], |row| {
+            let (busy, pages, copied): (bool, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            Ok(!busy && pages == copied)
+        });
+        complete.map_err(|error| self.begin_error(&error))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -213,7 +282,7 @@ mod tests {
     fn open_at(path: &Path, clock: NodeClock) -> SqliteStore {
         let file = LockFile::prepare(path).unwrap();
         let connection = schema::open(&file, &clock).unwrap();
-        SqliteStore::new(connection, file, clock).unwrap()
+        SqliteStore::new(connection, file, clock)
     }
 
     fn begin_sync(store: &SqliteStore) -> u64 {
@@ -269,5 +338,40 @@ mod tests {
         unfinished.made_good = Some(8);
         assert!(unfinished.is_made_good(8));
         assert!(!unfinished.is_made_good(9), "it was begun after the copy");
+    }
+
+    #[test]
+    fn a_long_log_is_copied_once_and_again_when_it_has_grown() {
+        let grown = PAGES_MAX + PAGES_AGAIN;
+        let lengths = [0, PAGES_MAX - 1, PAGES_MAX, PAGES_MAX + 1, grown, grown + 1];
+        let due = lengths.windows(2).map(|pair| is_copy_due(pair[0], pair[1]));
+        assert_eq!(due.collect::<Vec<_>>(), [false, true, false, true, false]);
+    }
+
+    #[test]
+    fn a_log_that_all_processes_have_filled_is_copied_by_one_of_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locks.db");
+        let stores = [open(&path), open(&path)];
+        let write = |store: &SqliteStore| {
+            let mut transaction = store.begin_once(Durability::Unsynced).ok().unwrap();
+            transaction.changed = true;
+            let pages = transaction.present.log_pages;
+            transaction.commit().unwrap();
+            pages
+        };
+        let due = |store: &&SqliteStore| store.copy_due.get();
+        let mut turns = stores.iter().cycle();
+        while !stores.iter().any(|store| due(&store)) {
+            let pages = write(turns.next().unwrap());
+            assert!(pages < PAGES_MAX);
+        }
+        let in_file = || fs::read(&path).unwrap().len();
+        let before = in_file();
+        let store = stores.iter().find(due).unwrap();
+        store.copy_long_log();
+        assert!(!store.copy_due.get());
+        assert!(in_file() > before, "the tables are in the file now");
+        assert!(write(store) < 10, "and counted from the beginning");
     }
 }

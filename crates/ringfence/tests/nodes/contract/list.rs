@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use ringfence::node::Node;
 use ringfence_core::message::{Answer, List, Op, PlainAcquire};
 
-use crate::stages::Stage;
-use crate::support::*;
+use crate::nodes::stages::Stage;
+use crate::nodes::support::*;
 
 /// All names that the node lists, and in how many portions.
 fn listed(node: &dyn Node) -> (BTreeSet<String>, usize) {

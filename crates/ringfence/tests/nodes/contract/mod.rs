@@ -18,8 +18,8 @@ use ringfence_core::message::{
 };
 use ringfence_testkit::wait_until;
 
-use crate::stages::Stage;
-use crate::support::*;
+use crate::nodes::stages::Stage;
+use crate::nodes::support::*;
 
 use holder::*;
 use list::*;
@@ -78,20 +78,20 @@ macro_rules! contract {
             $(
                 #[test]
                 fn $test() {
-                    crate::contract::$test(&$stage());
+                    crate::nodes::contract::$test(&$stage());
                 }
             )+
         }
     };
 }
 
-contract!(on_memory, crate::stages::memory);
+contract!(on_memory, crate::nodes::stages::memory);
 #[cfg(feature = "sqlite")]
-contract!(on_sqlite, crate::stages::sqlite);
+contract!(on_sqlite, crate::nodes::stages::sqlite);
 #[cfg(feature = "redis")]
-contract!(on_redis, crate::stages::redis);
+contract!(on_redis, crate::nodes::stages::redis);
 #[cfg(feature = "redis")]
-contract!(on_valkey, crate::stages::valkey);
+contract!(on_valkey, crate::nodes::stages::valkey);
 
 fn an_acquire_is_granted_to_one_client_and_held_for_others(stage: &Stage) {
     let node = stage.node();

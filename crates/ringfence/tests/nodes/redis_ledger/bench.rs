@@ -1,9 +1,9 @@
 //! A server, a node connected to it, and access to the server's data without the library.
 
-use super::stored::{broken_key, parse_breaks, parse_line, parse_record};
+use super::stored::{broken_key, parse_breaks, parse_line, parse_record, reader_keys};
 use super::*;
-use crate::redis_node::{call, client, group, node};
-use crate::support::join;
+use crate::nodes::redis_node::{call, client, group, node};
+use crate::nodes::support::join;
 
 /// No operation is sent if something expires this close to it.
 const MARGIN_MS: u64 = 5;
@@ -98,11 +98,31 @@ impl Bench {
             }),
             record: record.map(|text| parse_record(&text, u64::try_from(record_until).unwrap())),
             queue: parse_line(mark, mark_until, sets),
-            // Names are shared in the histories of `tests/readers`.
-            readers: Vec::new(),
+            readers: self.stored_readers(name),
             latch: self.stored_latch(name),
             broken: self.stored_breaks(name),
         }
+    }
+
+    /// The readers of `name`, in the order of their tokens.
+    fn stored_readers(&mut self, name: &str) -> Vec<Seat> {
+        let [leases, labels] = reader_keys(name);
+        let mut pipe = redis::pipe();
+        pipe.zrange_withscores(leases, 0, -1).hgetall(labels);
+        let (leases, labels): (Vec<(String, u64)>, BTreeMap<String, String>) =
+            pipe.atomic().query(&mut self.connection).unwrap();
+        let readers = leases.into_iter().map(|(token, until_ms)| {
+            let (ballot, label) = labels[&token].split_once(':').unwrap();
+            Seat {
+                ballot: Ballot::new(ballot.parse().unwrap()),
+                label: label.to_owned(),
+                token,
+                until_ms,
+            }
+        });
+        let mut readers: Vec<Seat> = readers.collect();
+        readers.sort_by(|a, b| a.token.cmp(&b.token));
+        readers
     }
 
     /// The holds of `name` that operators broke.
@@ -153,12 +173,16 @@ impl Bench {
     }
 
     pub(crate) fn wait_until(&mut self, clock_us: u64) {
-        while self.clock_us() < clock_us {
-            std::thread::sleep(Duration::from_micros(300));
+        loop {
+            let left_us = clock_us.saturating_sub(self.clock_us());
+            if left_us == 0 {
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(left_us));
         }
     }
 
-    pub(super) fn ask(&mut self, request: &Request) -> Reply {
+    pub(crate) fn ask(&mut self, request: &Request) -> Reply {
         let reply = self.runtime.block_on(call(&self.node, request.clone()));
         reply.unwrap_or_else(|error| panic!("{request:?}: {error}"))
     }
@@ -197,7 +221,9 @@ pub(super) fn ends(entries: &[Entry]) -> impl Iterator<Item = u64> {
         let record = entry.record.as_ref().map(|record| record.until_ms);
         let latch = entry.latch.as_ref().map(|latch| latch.until_ms);
         let broken = entry.broken.as_ref().map(|breaks| breaks.until_us / 1000);
-        [key, record, latch, broken].into_iter().flatten()
+        let readers = entry.readers.iter().map(|reader| reader.until_ms);
+        let ends = [key, record, latch, broken].into_iter().flatten();
+        ends.chain(readers)
     })
 }
 

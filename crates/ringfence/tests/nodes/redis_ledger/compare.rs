@@ -139,17 +139,21 @@ impl Bench {
         let looks = self.looks_at_queues();
         let acquires_or_releases = matches!(request.op, Op::Acquire { .. } | Op::Release { .. });
         // The fast path counts expired tickets; the full path reads which they are.
-        let fast = acquires_or_releases && looks.0 > counted && looks.1 == looked;
+        let exclusive = request
+            .claims
+            .iter()
+            .all(|claim| claim.mode == Mode::Exclusive);
+        let fast = acquires_or_releases && exclusive && looks.0 > counted && looks.1 == looked;
         let waited = waiting(entries);
-        let token = request.token.expose();
-        let by_other = |entry: &Entry| entry.key.as_ref().is_some_and(|key| key.value != token);
-        let held = entries.iter().any(by_other);
+        let replaced = holders_in_the_way(entries, request);
         let now = Moment::of_clock(clock_us);
         let outcome = ledger::apply(&self.rules, now, entries, request);
         self.count_operation(request, &outcome, (waited, waiting(entries)), fast);
         let (answer, stamp) = (outcome.answer, outcome.stamp);
-        if held && answer == Answer::Restored {
-            *self.tally.entry("a holder replaced").or_default() += 1;
+        if answer == Answer::Restored {
+            for what in replaced {
+                *self.tally.entry(what).or_default() += 1;
+            }
         }
         prop_assert_eq!(
             self.published_wakes(),
@@ -223,6 +227,22 @@ fn begun_delays(entries: &[Entry], request: &Request) -> impl Iterator<Item = u6
     let ends = keys.filter_map(|key| key.until_ms);
     ends.filter(move |_| delay_ms > 0)
         .map(move |end| end.saturating_sub(delay_ms))
+}
+
+/// Who has the claims of `request` and conflicts with it: a restore can replace them in a quarantine.
+fn holders_in_the_way(entries: &[Entry], request: &Request) -> Vec<&'static str> {
+    let both = entries.iter().zip(&*request.claims);
+    let conflicts = both.filter_map(|(entry, claim)| {
+        let key = entry.key.as_ref()?;
+        match (key.value == ledger::SHARED, claim.mode) {
+            _ if key.value == request.token.expose() => None,
+            (true, Mode::Shared) => None,
+            (true, Mode::Exclusive) => Some("a writer in the place of readers"),
+            (false, Mode::Shared) => Some("a reader in the place of a writer"),
+            (false, Mode::Exclusive) => Some("a holder replaced"),
+        }
+    });
+    conflicts.collect()
 }
 
 /// The number of tickets of `entries`.

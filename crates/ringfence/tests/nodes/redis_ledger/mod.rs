@@ -4,6 +4,7 @@
 
 mod bench;
 mod compare;
+mod directed;
 mod interference;
 mod quarantine;
 mod sameness;
@@ -27,7 +28,7 @@ use ringfence_core::ledger::{
     WaitQueue,
 };
 use ringfence_core::message::{
-    Acquire, Answer, Ballot, Break, BreakNote, Extend, List, Op, PlainAcquire, PlainExtend,
+    Acquire, Answer, Ballot, Break, BreakNote, Extend, List, Mode, Op, PlainAcquire, PlainExtend,
     Refresh, Release, ReleaseKind, ReleaseSlot, Reply, Request, Restore, Ticket,
 };
 use ringfence_core::name::Name;
@@ -35,7 +36,7 @@ use ringfence_testkit::{Flavor, Server};
 
 pub(crate) use bench::Bench;
 pub(crate) use quarantine::{any_birth, any_latest};
-pub(crate) use stored::{broken_key, line_keys, record_key};
+pub(crate) use stored::{broken_key, line_keys, reader_keys, record_key};
 
 use compare::messages_of;
 
@@ -45,8 +46,8 @@ use steps::{
     any_step_with_queue,
 };
 
-use crate::redis_node::call;
-use crate::support::{request, token};
+use crate::nodes::redis_node::call;
+use crate::nodes::support::{request, token};
 
 /// How much later a lease may end on a server than in the ledger, in addition to the duration of
 /// the operation: older servers read the clock again for each command of a script. Never earlier.
@@ -105,6 +106,7 @@ pub(crate) fn play_on<S: std::fmt::Debug>(
             let _: () = bench.connection.del(&keys).unwrap();
             let _: () = bench.connection.del(&line_keys(name)).unwrap();
             let _: () = bench.connection.del(broken_key(name)).unwrap();
+            let _: () = bench.connection.del(&reader_keys(name)).unwrap();
         }
         bench.began_us = bench.clock_us();
         steps.iter().try_for_each(|step| take(&mut bench, step))
@@ -167,47 +169,4 @@ fn redis_agrees_with_the_ledger() {
 #[test]
 fn valkey_agrees_with_the_ledger() {
     lua_agrees_with_the_ledger(Flavor::Valkey);
-}
-
-/// A refresh that arrives after the grant enters the holder's ticket again; the release removes it,
-/// whether others wait or not. This is too rare to occur by chance.
-#[test]
-fn a_release_removes_the_ticket_that_a_late_refresh_entered() {
-    let mut bench = Bench::new(Flavor::Redis);
-    bench.began_us = bench.clock_us();
-    let ask = |what, ballot| {
-        Step::Ask(Ask {
-            holder: 0,
-            names: vec![0],
-            what,
-            ballot,
-            ttl_ms: 2_000,
-            latest: None,
-            delay_ms: 0,
-        })
-    };
-    let done = || What::Release {
-        kind: ReleaseKind::Final,
-        fate_unknown: false,
-        ticket: Some((0, false)),
-        stays: false,
-        keep_ms: None,
-    };
-    let own = (0, false);
-    for (refreshed, seen) in [
-        (vec![own], "fast path: released to no waiter"),
-        (vec![own, (4, false)], "fast path: released to one"),
-    ] {
-        let history = [
-            ask(What::Acquire(None), Pick::Clock(0)),
-            ask(What::Refresh(refreshed), Pick::Clock(0)),
-            ask(done(), Pick::Seat(0, 0)),
-        ];
-        for step in &history {
-            bench.take(step).unwrap();
-        }
-        assert!(bench.tally.contains_key(seen), "{:?}", bench.tally);
-        let tickets = bench.stored(NAMES[0]).queue.entries;
-        assert!(tickets.iter().all(|ticket| ticket.id != TICKETS[0].1));
-    }
 }

@@ -4,7 +4,7 @@
 
 use super::together::any_ask_of;
 use super::*;
-use crate::redis_node::{call_until_answered, inspect};
+use crate::nodes::redis_node::{call_until_answered, inspect};
 
 const BORN_KEY: &str = "ringfence:born";
 /// The field of the birth record that has the time from which the quarantine counts.

@@ -72,6 +72,17 @@ pub(super) fn same_entry(
     let key_until = expected.key.as_ref().and_then(|key| key.until_ms);
     if stored.key.is_none() && key_until.is_some_and(|until| until < looked_ms) {
         stored.key.clone_from(&expected.key);
+        stored.readers.clone_from(&expected.readers);
+    }
+    // Readers without the marker do not count, and one whose lease has ended may still be stored.
+    let tokens = expected.readers.iter().map(|reader| &reader.token);
+    let tokens: BTreeSet<&String> = tokens.collect();
+    stored
+        .readers
+        .retain(|reader| tokens.contains(&reader.token));
+    for (reader, expected) in stored.readers.iter_mut().zip(&expected.readers) {
+        prop_assert!(reader.until_ms.abs_diff(expected.until_ms) <= slack_ms);
+        reader.until_ms = expected.until_ms;
     }
     let record_until = expected.record.as_ref().map(|record| record.until_ms);
     if stored.record.is_none() && record_until.is_some_and(|until| until < looked_ms) {

@@ -19,6 +19,11 @@ pub(crate) fn line_keys(name: &str) -> [String; 3] {
         .map(|word| record_key(name).replacen("record", word, 1))
 }
 
+/// The documented keys of a name's readers: leases, and ballots with labels.
+pub(crate) fn reader_keys(name: &str) -> [String; 2] {
+    ["readers", "reader-labels"].map(|word| record_key(name).replacen("record", word, 1))
+}
+
 /// The documented key of a name's broken holds.
 pub(crate) fn broken_key(name: &str) -> String {
     record_key(name).replacen("record", "broken", 1)
@@ -48,10 +53,17 @@ pub(crate) fn parse_breaks(text: &str, until_ms: u64) -> Breaks {
 }
 
 pub(super) fn parse_record(text: &str, until_ms: u64) -> Record {
-    let mut fields = text.splitn(9, ':');
-    assert_eq!(fields.next(), Some("2"), "{text}");
+    let (version, fields) = text.split_once(':').unwrap();
+    let has_read_fence = match version {
+        "2" => false,
+        "3" => true,
+        _ => panic!("{text}"),
+    };
+    let mut fields = fields.splitn(8 + usize::from(has_read_fence), ':');
     let mut number = || fields.next().unwrap().parse::<u64>().unwrap();
-    let (fence, closed) = (number(), number());
+    let fence = number();
+    let read_fence = if has_read_fence { number() } else { 0 };
+    let closed = number();
     let (free_since_ms, stranger) = (number(), number());
     let seat = fields.next().map(|ballot| Seat {
         ballot: Ballot::new(ballot.parse().unwrap()),
@@ -61,7 +73,7 @@ pub(super) fn parse_record(text: &str, until_ms: u64) -> Record {
     });
     Record {
         fence: Ballot::new(fence),
-        read_fence: Ballot::default(),
+        read_fence: Ballot::new(read_fence),
         closed: Ballot::new(closed),
         seat,
         stranger: stranger == 1,
@@ -82,14 +94,23 @@ pub(super) fn parse_line(
     let (twice, order): (Vec<String>, Vec<String>) = order
         .into_iter()
         .partition(|ticket| ticket.starts_with('e'));
+    let (shared, order): (Vec<String>, Vec<String>) = order
+        .into_iter()
+        .partition(|ticket| ticket.starts_with('s'));
     let leases: BTreeMap<String, u64> = leases.into_iter().collect();
     assert!(order.iter().eq(leases.keys()), "{order:?} {leases:?}");
     let twice: Vec<&str> = twice.iter().map(|ticket| &ticket[1..]).collect();
-    assert!(twice.iter().all(|ticket| leases.contains_key(*ticket)));
+    let shared: Vec<&str> = shared.iter().map(|ticket| &ticket[1..]).collect();
+    let mut marked = twice.iter().chain(&shared);
+    assert!(marked.all(|ticket| leases.contains_key(*ticket)));
     if let Some(last) = leases.values().max() {
         let mark = mark.as_deref().expect("a queue has a mark");
         let flags = mark.trim_start_matches(|digit: char| digit.is_ascii_digit());
-        assert!(twice.is_empty() || flags == "e", "{mark} {twice:?}");
+        assert!(twice.is_empty() || flags.contains('e'), "{mark} {twice:?}");
+        assert!(
+            shared.is_empty() || flags.contains('s'),
+            "{mark} {shared:?}"
+        );
         for until in [mark_until, order_until, lease_until] {
             assert!(until > *last as i64, "{until} {last}");
         }
@@ -103,14 +124,12 @@ pub(super) fn parse_line(
             until_ms,
             refreshed_ms: until_ms - TICKET_MS,
             elsewhere: twice.contains(&ticket.as_str()),
-            shared: false,
+            shared: shared.contains(&ticket.as_str()),
             permits: permits[&ticket],
             label: label.to_owned(),
         }
     });
-    WaitQueue {
-        entries: tickets.collect(),
-    }
+    tickets.collect()
 }
 
 /// How many permits the client of each ticket assumes. If all assume the same, the mark says it;

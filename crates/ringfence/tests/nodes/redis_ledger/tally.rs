@@ -77,7 +77,8 @@ impl Bench {
             Answer::Released if wakes.is_empty() => "fast path: released to no waiter",
             Answer::Released if wakes.len() == 1 => "fast path: released to one",
             Answer::Released => "fast path: released to two",
-            answer => panic!("{answer:?} is not an answer of the fast path"),
+            // A release of a receipt that came too late is refused before the queue is read.
+            _ => return,
         };
         *self.tally.entry(what).or_default() += 1;
     }

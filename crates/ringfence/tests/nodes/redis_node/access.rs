@@ -10,7 +10,7 @@ use ringfence_core::message::{Answer, Standing};
 use ringfence_testkit::{Certificates, Flavor, Server};
 
 use super::*;
-use crate::support::*;
+use crate::nodes::support::*;
 
 #[tokio::test]
 async fn passwords_and_rights_are_checked_and_never_shown() {

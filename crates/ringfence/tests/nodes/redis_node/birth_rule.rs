@@ -10,7 +10,7 @@ use ringfence_core::ledger::birth::{BirthVerdict, Incarnation, Present, judge, s
 use ringfence_testkit::{Flavor, Persistence, Server};
 
 use super::*;
-use crate::support::*;
+use crate::nodes::support::*;
 
 const BORN: &str = "ringfence:born";
 /// The group values, and the same with `failover=lossless`.

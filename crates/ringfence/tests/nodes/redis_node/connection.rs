@@ -11,7 +11,7 @@ use ringfence_core::message::{Answer, Ballot, Holder, Op, PlainAcquire, PlainExt
 use ringfence_testkit::{Flavor, Server, wait_until};
 
 use super::*;
-use crate::support::*;
+use crate::nodes::support::*;
 
 #[tokio::test]
 async fn a_lock_is_acquired_shown_and_released() {

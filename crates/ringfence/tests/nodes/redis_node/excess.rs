@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use ringfence::node::{InitMode, TroubleKind};
 use ringfence_testkit::{Flavor, Server, wait_until_async};
 
 use super::*;
-use crate::support::*;
+use crate::nodes::support::*;
 
 /// A listener that serves each connection in a thread of its own.
 struct Listener {
@@ -85,18 +85,23 @@ async fn a_reply_that_is_too_large_is_refused_for_every_request() {
     assert!(taken < ANNOUNCED / 2, "{taken}");
 }
 
-/// Relays bytes between `client` and the server at `port` until the server has sent nothing for a
-/// moment, as after a handshake. Then pushes to the client without end.
-fn relay_and_flood(mut client: TcpStream, port: u16) {
+/// Relays bytes between `client` and the server at `port` until the node has `joined` and the server has
+/// sent nothing for a moment, as after a handshake. Then pushes to the client without end.
+fn relay_and_flood(mut client: TcpStream, port: u16, joined: &AtomicBool) {
     let mut server = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
     thread::spawn(move || std::io::copy(&mut from, &mut to));
     let idle = Duration::from_millis(100);
     server.set_read_timeout(Some(idle)).unwrap();
     let mut chunk = [0; 1 << 16];
-    while let Ok(count) = server.read(&mut chunk) {
-        if count == 0 || client.write_all(&chunk[..count]).is_err() {
-            return;
+    loop {
+        match server.read(&mut chunk) {
+            Ok(0) => return,
+            Ok(count) if client.write_all(&chunk[..count]).is_err() => return,
+            Ok(_) => {}
+            // Nothing for a moment. A busy server may need longer for a handshake.
+            Err(_) if joined.load(Ordering::SeqCst) => break,
+            Err(_) => {}
         }
     }
     let push = b">3\r\n$7\r\nmessage\r\n$16\r\nringfence:wake:c\r\n$5\r\n0 c.7\r\n";
@@ -109,22 +114,28 @@ async fn a_connection_flooded_with_pushes_is_closed_and_reopened_after_growing_p
     let port = server.port();
     let pauses = Arc::<Mutex<Vec<Duration>>>::default();
     let (noted, ended) = (Arc::clone(&pauses), Mutex::new(None));
+    let joined = Arc::<AtomicBool>::default();
+    let has_joined = Arc::clone(&joined);
     let listener = Listener::start(move |stream| {
         let before = ended.lock().unwrap().take();
         let pause = before.map(|before| Clock::System.now().since(before));
         noted.lock().unwrap().extend(pause);
-        relay_and_flood(stream, port);
+        relay_and_flood(stream, port, &has_joined);
         *ended.lock().unwrap() = Some(Clock::System.now());
     });
     let node = node(&listener.url());
-    join(&node, group()).await.unwrap();
-    // The shortest pauses are 10, 20, 40, 80, 160, 320 and 500 ms. After a connection that was lost
-    // for another reason the pause is 50 ms at most.
-    wait_until_async("seven pauses", PATIENCE, async || {
-        pauses.lock().unwrap().len() >= 7
+    wait_until_async("the node to join", PATIENCE, async || {
+        join(&node, group()).await.is_ok()
     })
     .await;
-    let pauses = pauses.lock().unwrap();
-    let longest = pauses.iter().max().unwrap();
-    assert!(*longest >= Duration::from_millis(200), "{pauses:?}");
+    joined.store(true, Ordering::SeqCst);
+    // The shortest pauses are 10, 20, 40, 80, 160, 320 and 500 ms. After a connection that was lost
+    // for another reason the pause is 50 ms at most.
+    wait_until_async("a long pause", PATIENCE, async || {
+        let pauses = pauses.lock().unwrap();
+        pauses
+            .iter()
+            .any(|pause| *pause >= Duration::from_millis(200))
+    })
+    .await;
 }

@@ -11,7 +11,7 @@ use ringfence_testkit::{Flavor, Server, wait_until_async};
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::support::*;
+use crate::nodes::support::*;
 
 const FLOOD: usize = 4_000;
 

@@ -7,7 +7,7 @@ use ringfence_core::message::{Answer, Op, ReleaseKind};
 use ringfence_testkit::{Flavor, Server};
 
 use super::*;
-use crate::support::*;
+use crate::nodes::support::*;
 
 const SIDE_KEYS: [&str; 6] = [
     "ringfence:{n}:record:n",

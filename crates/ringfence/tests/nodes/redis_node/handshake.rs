@@ -10,7 +10,7 @@ use ringfence_core::message::Answer;
 use ringfence_testkit::{Flavor, Persistence, Server, ServerBuilder, wait_until};
 
 use super::*;
-use crate::support::*;
+use crate::nodes::support::*;
 
 const BORN: &str = "ringfence:born";
 

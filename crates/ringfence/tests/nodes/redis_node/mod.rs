@@ -24,7 +24,7 @@ use ringfence_core::group::Group;
 use ringfence_core::message::{Ballot, Op, Reply, Request};
 use ringfence_testkit::Server;
 
-use crate::support::{ALICE, NEVER, PATIENCE, Pending, join, request, send};
+use crate::nodes::support::{ALICE, NEVER, PATIENCE, Pending, join, request, send};
 
 pub(crate) fn url(text: &str) -> RedisUrl {
     match parse_nodes(text).unwrap().remove(0) {

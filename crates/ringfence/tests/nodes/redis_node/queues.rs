@@ -5,8 +5,8 @@ use ringfence_core::message::{Answer, Holder, Ticket};
 use ringfence_testkit::{Flavor, Server};
 
 use super::*;
-use crate::redis_ledger::line_keys;
-use crate::support::*;
+use crate::nodes::redis_ledger::line_keys;
+use crate::nodes::support::*;
 
 const CAROL: u8 = 0xcc;
 

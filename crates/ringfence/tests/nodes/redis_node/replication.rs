@@ -10,7 +10,7 @@ use ringfence_core::message::{Acquire, AcquireSlot, Answer, Claim, Downgrade, St
 use ringfence_testkit::{Flavor, Persistence, Server, ServerBuilder, wait_until, wait_until_async};
 
 use super::*;
-use crate::support::*;
+use crate::nodes::support::*;
 
 const BORN: &str = "ringfence:born";
 /// A user with all rights except to read the settings.

@@ -9,7 +9,7 @@ use ringfence_testkit::{Fault, Flavor, Proxy, Server, wait_until_async};
 
 use super::handshake::refused_as;
 use super::*;
-use crate::support::*;
+use crate::nodes::support::*;
 
 /// A server with more keys than one script searches, and quickly filled.
 fn server_with_many_keys() -> Server {

@@ -10,7 +10,7 @@ use ringfence_core::message::{Claim, Mode, Op};
 use ringfence_testkit::{Flavor, Server};
 
 use super::*;
-use crate::support::*;
+use crate::nodes::support::*;
 
 #[tokio::test]
 async fn a_key_of_another_type_is_named_and_nothing_is_written() {

@@ -11,7 +11,7 @@ use ringfence_core::message::{Answer, Ballot, Op, Release, ReleaseKind, Request,
 use ringfence_testkit::{Flavor, Server, wait_until_async};
 
 use super::*;
-use crate::support::*;
+use crate::nodes::support::*;
 
 /// Waits for `wake` and no other wake, without blocking the tokio runtime of the node.
 async fn receives(listener: &WakeListener, wake: Wake) {

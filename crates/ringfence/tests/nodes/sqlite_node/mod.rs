@@ -6,7 +6,6 @@ mod damage;
 mod direct;
 mod latches;
 mod queue;
-mod sequences;
 mod wakes;
 
 use std::fs;
@@ -19,10 +18,10 @@ use ringfence::clock::{Clock, SteppedClock};
 use ringfence::node::sqlite::{SqliteError, SqliteNode};
 use ringfence::node::{CallError, Node, NodeClock, Tier, TroubleKind};
 use ringfence_core::group::Group;
-use ringfence_core::message::{Answer, Ballot, Op, PlainAcquire, ReleaseKind, Request, Ticket};
+use ringfence_core::message::{Answer, Ballot, Op, PlainAcquire, ReleaseKind, Ticket};
 use rusqlite::Connection;
 
-use crate::support::*;
+use crate::nodes::support::*;
 
 const WALL_US: u64 = 1_700_000_000_000_000;
 const HOUR_US: i64 = 3_600_000_000;

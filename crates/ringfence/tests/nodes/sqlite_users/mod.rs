@@ -22,7 +22,7 @@ use ringfence_testkit::wait_until;
 
 use processes::{command, program, spawn};
 
-use crate::support::*;
+use crate::nodes::support::*;
 
 /// Two users and a group that they share. They need no accounts.
 const ALICE_UID: u32 = 64_001;

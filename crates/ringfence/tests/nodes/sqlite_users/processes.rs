@@ -33,7 +33,11 @@ pub(super) fn command(program: &Path, folder: &Path, user: u32, task: &str) -> C
         .arg(format!("--groups={GROUP_ID}"))
         .args(["sh", "-c", "umask 077; exec \"$0\" \"$@\""])
         .arg(program)
-        .args(["--exact", "sqlite_users::processes::child", "--nocapture"])
+        .args([
+            "--exact",
+            "nodes::sqlite_users::processes::child",
+            "--nocapture",
+        ])
         .env(TASK, task)
         .env(FOLDER, folder)
         .current_dir(folder);

@@ -1,6 +1,6 @@
 //! Findings about clocks that differ.
 
-use ringfence::node::Found;
+use ringfence::admin::Found;
 
 use super::HOUR_US;
 use super::{healthy, nodes, only, says, second};

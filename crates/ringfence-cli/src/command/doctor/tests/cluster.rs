@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ringfence::node::{Found, Machine, TroubleKind, Voting};
+use ringfence::admin::{Found, Machine, Voting};
+use ringfence::node::TroubleKind;
+
 use ringfence_core::group::Group;
 
 use super::{healthy, identity, nodes, only, says, second, trouble};
@@ -65,7 +67,7 @@ fn a_cluster_in_quarantine_is_a_problem_that_names_init() {
 fn one_server_under_two_names_is_a_problem() {
     let duplicate = second(|server| identity(server).run_id = "0".to_owned());
     let diagnosis = Diagnosis::of(&duplicate, None);
-    let finding = only(&diagnosis, "twins");
+    let finding = only(&diagnosis, "duplicates");
     assert_eq!(finding.verdict, FindingVerdict::Problem);
     assert!(
         finding.says.starts_with("n0:6379 and n1:6379 are"),

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use ringfence::node::{
-    Contents, Examination, FileExamination, FileMode, Found, Machine, TroubleKind,
-};
+use ringfence::admin::{Contents, Examination, FileExamination, FileMode, Found, Machine};
+use ringfence::node::TroubleKind;
 
 use super::{only, trouble};
 use crate::command::doctor::diagnosis::Diagnosis;

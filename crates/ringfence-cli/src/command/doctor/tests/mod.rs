@@ -3,22 +3,24 @@
 mod clocks;
 mod cluster;
 mod file;
-mod page;
+mod pages;
 mod server;
 mod service;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use ringfence::node::{
+use ringfence::admin::{
     Birth, ClockSample, Examination, Found, Identity, Keys, Machine, Memory, OnDisk, Purpose,
-    Rights, Role, ServerExamination, Tier, Trouble, TroubleKind, Voting,
+    Rights, Role, ServerExamination, Voting,
 };
+use ringfence::node::{Tier, Trouble, TroubleKind};
+
 use ringfence_core::group::Group;
 
 use super::diagnosis::Diagnosis;
 use super::finding::{Finding, FindingVerdict};
-use super::{json, text};
+use super::page;
 
 const HOUR_US: i64 = 3_600_000_000;
 
@@ -134,10 +136,10 @@ fn a_healthy_cluster_has_no_problems() {
     let nodes = nodes(3);
     let diagnosis = Diagnosis::of(&nodes, None);
     assert_eq!(diagnosis.verdict(), FindingVerdict::Ok, "{diagnosis:#?}");
-    let value = json::value(&diagnosis, &nodes);
+    let value = page::json(&diagnosis, &nodes);
     assert_eq!(value["verdict"], "ok");
     assert_eq!(value["nodes"][2]["votes"], true);
-    let text = text::render(&diagnosis, text::Style::default());
+    let text = page::render(&diagnosis, page::Style::default());
     assert!(
         text.ends_with("no problems: locks can be taken with 3 of 3 nodes"),
         "{text}"

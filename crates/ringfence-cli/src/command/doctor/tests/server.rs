@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use ringfence::node::{Found, Keys, OnDisk, Purpose, Right, Role, Tier, TroubleKind, WriteStop};
+use ringfence::admin::{Found, Keys, OnDisk, Purpose, Right, Role, WriteStop};
+use ringfence::node::{Tier, TroubleKind};
 
 use super::{healthy, identity, nodes, only, says, second, trouble};
 use crate::command::doctor::diagnosis::Diagnosis;
 use crate::command::doctor::finding::Finding;
 use crate::command::doctor::finding::FindingVerdict::{self, Note, Problem, Warning};
-use crate::command::doctor::text::{self, Style};
+use crate::command::doctor::page::{self, Style};
 
 #[test]
 fn a_node_that_is_down_is_a_problem_while_the_others_vote() {
@@ -212,7 +213,7 @@ fn a_missing_right_is_reported_with_the_acl_rule_that_grants_it() {
         "rights",
         Problem,
         false,
-        &["ACL SETUSER ringfence +eval_ro"],
+        &["ACL SETUSER ringfence +evalsha_ro"],
     );
     let old = trouble(
         TroubleKind::Other,
@@ -271,7 +272,7 @@ fn facts_that_the_user_may_not_see_are_notes() {
             quiet: true,
             ..Style::default()
         };
-        assert!(!text::render(&diagnosis, quiet).contains("not visible"));
+        assert!(!page::render(&diagnosis, quiet).contains("not visible"));
     }
     // For a single node, too, an unknown setting is a note and not a warning.
     let (mut alone, mut server) = healthy(0, 1);

@@ -1,6 +1,6 @@
 //! Findings about a service behind Sentinels.
 
-use ringfence::node::{ReplicaExamination, SentinelWord, ServiceExamination};
+use ringfence::admin::{ReplicaExamination, SentinelWord, ServiceExamination};
 
 use super::*;
 

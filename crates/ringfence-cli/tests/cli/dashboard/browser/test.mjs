@@ -22,7 +22,9 @@ const steps = {
     say(`a lock appeared after ${Date.now() - before} ms, its acquisition included`);
     check(seen.holder === "checkout@web-3", seen.holder);
     check(/^\d{16}$/.test(seen.fence), seen.fence);
-    check(seen.marks.split(" ").length === 5 && seen.marks.includes("held held held"), seen.marks);
+    // A grant does not wait for all nodes: any three of them may have it by now.
+    const marks = seen.marks.split(" ");
+    check(marks.length === 5 && marks.filter((mark) => mark === "held").length >= 3, seen.marks);
     await until("the bar to move", async () => (await row(page, "orders:42"))?.bar !== seen.bar);
     await until("the lease to be renewed", async () => {
       const first = (await row(page, "orders:42"))?.left;

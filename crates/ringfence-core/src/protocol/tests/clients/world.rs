@@ -147,7 +147,7 @@ impl World {
         if let Some(release) = release {
             release
                 .machine
-                .handle_reply(call.node, &outcome, None, self.now);
+                .handle_reply(call.node, outcome, None, self.now);
         } else if let Some((round, attempt)) = &mut client.attempt
             && *round == call.round
         {

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A caller that waits in the queue with a ticket on the nodes.
-fn in_line() -> Way {
+fn in_queue() -> Way {
     let mut way = Way::new(for_ever(3));
     let acquisition = Acquisition::new(for_ever(3), at(0), 1);
     way.acquisition = acquisition
@@ -27,7 +27,7 @@ fn wake_at(next: &Next) -> Timestamp {
 /// attempts per second, not as many as the nodes can answer.
 #[test]
 fn fruitless_wakes_cause_fewer_and_fewer_attempts() {
-    let mut way = in_line();
+    let mut way = in_queue();
     let began = way.now;
     let mut pauses = Vec::new();
     while way.now.since(began) < ms(10_000) {
@@ -58,7 +58,7 @@ fn fruitless_wakes_cause_fewer_and_fewer_attempts() {
 /// Also after many fruitless wakes: only the time since the last fruitless attempt matters.
 #[test]
 fn a_wake_after_the_pause_starts_an_attempt_at_once() {
-    let mut way = in_line();
+    let mut way = in_queue();
     for _ in 0..20 {
         let next = way.round(&all(3, held(Some(3_600_000))));
         way.now = wake_at(&next);
@@ -77,7 +77,7 @@ fn a_wake_after_the_pause_starts_an_attempt_at_once() {
 /// Attempts without a wake are no reason to delay the next wake.
 #[test]
 fn polls_do_not_delay_a_wake() {
-    let mut way = in_line();
+    let mut way = in_queue();
     for _ in 0..20 {
         let next = way.round(&all(3, held(Some(5))));
         assert_eq!(wake_at(&next), way.now);
@@ -133,7 +133,7 @@ fn wakes_without_a_majority_do_not_cause_a_storm_of_attempts() {
 /// caller that waits without limit would never learn it.
 #[test]
 fn clocks_too_far_apart_are_reported_after_fruitless_wakes_too() {
-    let mut way = in_line();
+    let mut way = in_queue();
     for _ in 0..3 {
         let next = way.round(&all(3, held(Some(3_600_000))));
         way.now = wake_at(&next);

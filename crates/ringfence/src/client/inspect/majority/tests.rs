@@ -3,7 +3,7 @@
 
 use crate::message::{Ballot, TicketView};
 use crate::node::{CallError, Trouble, TroubleKind};
-use crate::protocol::Discount;
+use crate::protocol::Vote;
 
 use super::*;
 
@@ -12,11 +12,11 @@ const CLOCK_US: u64 = 9_000_000;
 
 fn held(label: &str, ballot: u64) -> View {
     View {
-        holder: Some(Holder {
+        holder: Some(NodeHolder {
             id: Some("0123456789".into()),
             label: Some(label.into()),
             for_ms: Some(1_000),
-            ..Holder::default()
+            ..NodeHolder::default()
         }),
         ballot: Some(Ballot::new(ballot)),
         ..View::default()
@@ -32,10 +32,10 @@ fn shared(readers: &[(&str, &str)]) -> View {
     });
     let readers: Vec<ReaderView> = readers.collect();
     View {
-        holder: Some(Holder {
+        holder: Some(NodeHolder {
             label: Some(readers[0].label.clone()),
             for_ms: Some(2_000),
-            ..Holder::default()
+            ..NodeHolder::default()
         }),
         ballot: Some(Ballot::new(4_000_000)),
         shared_by: readers.len() as u64,
@@ -66,7 +66,7 @@ fn answers(view: View) -> NodeInspection {
 fn quarantined(view: View) -> NodeInspection {
     let left = Duration::from_secs(20);
     NodeInspection {
-        discount: Some(Discount::Quarantined { left }),
+        discount: Some(Vote::Quarantined { left }),
         ..answers(view)
     }
 }

@@ -6,9 +6,9 @@ use redis::ServerError;
 use crate::message::Request;
 use crate::node::{Purpose, Trouble, TroubleKind};
 
-use super::acl::{COMMANDS, KeyPatterns, born_rule};
-use crate::node::redis::key::BORN_KEY;
+use super::{COMMANDS, KeyPatterns, born_rule};
 use crate::node::redis::report::Reporter;
+use crate::node::redis::scripts::BORN_KEY;
 
 /// Parts of the errors of servers for a script that may run but contains a command that may not.
 const FORBIDDEN_IN_SCRIPT: [&str; 2] = ["ACL failure in script", "The user executing the script"];
@@ -105,6 +105,16 @@ impl Reporter {
             self.user.escape_debug()
         );
         self.trouble(TroubleKind::Denied, what)
+    }
+
+    /// Trouble with a server that lacks a script which our user may run only if it is loaded.
+    pub(crate) fn unloaded(&self) -> Trouble {
+        let what = format!(
+            "has not loaded the scripts of this version of ringfence since it was started, and user \
+             `{}` may not send any (`+eval`): connect a client of this version that may lock first",
+            self.user.escape_debug()
+        );
+        self.trouble(TroubleKind::Other, what)
     }
 
     /// Trouble with the server's error reply to `init`.

@@ -5,61 +5,89 @@ use redis::{Cmd, Value};
 
 use crate::node::{Purpose, Right, Rights};
 
-use super::acl::{Arguments, CHANNELS, COMMANDS, KeyPatterns, born_rule};
-use crate::node::redis::key::{BORN_KEY, WAKE_CHANNEL, side_keys};
+use super::denial::is_denial;
+use super::{Arguments, CHANNELS, COMMANDS, KeyPatterns, born_rule};
+use crate::node::redis::codec::side_keys;
+use crate::node::redis::scripts::{BORN_KEY, SCRIPTS};
+use crate::node::redis::wire::Allowed;
+use crate::node::redis::wire::wake_listeners::WAKE_CHANNEL;
 
-/// Asks about commands without running any. Servers before 7.0 cannot be asked.
-const SCRIPT: &str = include_str!("../scripts/rights.lua");
-
-/// The command that runs the script. It only reads, but a user without `+eval_ro` may have `+eval`.
+/// How the server is asked about commands, without running any of them. Servers before 7.0 cannot be
+/// asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EvalCommand {
-    EvalRo,
-    Eval,
+pub(crate) enum Asking {
+    /// `EVALSHA_RO`, which every user of the guide may run. It needs a script that is loaded.
+    ByHash,
+    /// `EVAL`, which a user who may only look must not run.
+    InFull,
 }
 
 /// The rights of a handshake on a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Allowed {
-    /// May run `CONFIG GET`.
-    pub(crate) config: bool,
-    /// May run a script that writes the birth record. Without this right a user may only look.
-    pub(crate) join: bool,
-}
-
 impl Allowed {
     /// Unknown rights are tried.
     const UNKNOWN: Self = Self {
         config: true,
         join: true,
+        send_scripts: true,
+    };
+    /// Of a user who may run the scripts that are loaded, and no others.
+    const BY_HASH_ONLY: Self = Self {
+        config: false,
+        join: false,
+        send_scripts: false,
     };
 
     /// The question to the server.
-    pub(crate) fn question() -> Cmd {
-        let mut cmd = begin(EvalCommand::EvalRo);
+    pub(crate) fn question(asking: Asking) -> Cmd {
+        let mut cmd = begin(asking);
         ask(&mut cmd, &["CONFIG", "GET", "appendfsync"]);
         ask(&mut cmd, &["EVAL", "return 1", "1", BORN_KEY]);
+        ask(&mut cmd, &["EVAL_RO", "return 1", "0"]);
         cmd
     }
 
-    /// Reads the answer.
-    pub(crate) fn read(answer: Option<&Value>) -> Self {
+    /// Reads the answer; `None` if the server could not answer the question.
+    pub(crate) fn read(answer: Option<&Value>) -> Option<Self> {
         match answer.and_then(flags).as_deref() {
-            Some(&[config, join]) => Self { config, join },
-            _ => Self::UNKNOWN,
+            Some(&[config, join, send_scripts]) => Some(Self {
+                config,
+                join,
+                send_scripts,
+            }),
+            _ => None,
         }
     }
+
+    /// The rights, if the answer to the question by hash is `by_hash`, which cannot be read, and the
+    /// answer to the question in full is `in_full`.
+    pub(crate) fn read_again(by_hash: Option<&Value>, in_full: Option<&Value>) -> Self {
+        Self::read(in_full).unwrap_or(match has_no_scripts(by_hash) && is_denied(in_full) {
+            true => Self::BY_HASH_ONLY,
+            false => Self::UNKNOWN,
+        })
+    }
+}
+
+/// Whether the server has not loaded the script with which it is asked.
+pub(crate) fn has_no_scripts(answer: Option<&Value>) -> bool {
+    matches!(answer, Some(Value::ServerError(error)) if error.code() == "NOSCRIPT")
+}
+
+/// Whether the server denies our user the question itself.
+pub(crate) fn is_denied(answer: Option<&Value>) -> bool {
+    matches!(answer, Some(Value::ServerError(error))
+        if is_denial(error.code(), error.details().unwrap_or_default()))
 }
 
 /// Asks whether our user may run `CLIENT TRACKING`.
 pub(crate) fn tracking_question() -> Cmd {
-    let mut cmd = begin(EvalCommand::EvalRo);
+    let mut cmd = begin(Asking::ByHash);
     ask(&mut cmd, &["CLIENT", "TRACKING", "ON"]);
     cmd
 }
 
 /// Whether the server answered [`tracking_question`] with no.
-pub(crate) fn is_denied(answer: &Value) -> bool {
+pub(crate) fn is_tracking_denied(answer: &Value) -> bool {
     flags(answer).as_deref() == Some(&[false])
 }
 
@@ -74,9 +102,9 @@ pub(crate) struct FoundRights {
 }
 
 /// Asks which rights our user has, also on the keys of the lock `name`, if given.
-pub(crate) fn question(name: Option<&str>, eval: EvalCommand) -> Cmd {
+pub(crate) fn question(name: Option<&str>, asking: Asking) -> Cmd {
     let channel = format!("{WAKE_CHANNEL}doctor");
-    let mut cmd = begin(eval);
+    let mut cmd = begin(asking);
     for command in &COMMANDS {
         let (subject, rest) = match command.arguments {
             Arguments::Read(rest) | Arguments::Write(rest) => (Some(BORN_KEY), rest),
@@ -95,12 +123,14 @@ pub(crate) fn question(name: Option<&str>, eval: EvalCommand) -> Cmd {
     cmd
 }
 
-fn begin(eval: EvalCommand) -> Cmd {
-    let mut cmd = redis::cmd(match eval {
-        EvalCommand::EvalRo => "EVAL_RO",
-        EvalCommand::Eval => "EVAL",
-    });
-    cmd.arg(SCRIPT).arg(0);
+fn begin(asking: Asking) -> Cmd {
+    let script = &SCRIPTS.rights;
+    let (command, script) = match asking {
+        Asking::ByHash => ("EVALSHA_RO", &script.hash),
+        Asking::InFull => ("EVAL", &script.text),
+    };
+    let mut cmd = redis::cmd(command);
+    cmd.arg(script).arg(0);
     cmd
 }
 
@@ -236,10 +266,7 @@ mod tests {
     use super::*;
 
     /// The answer for a user with the rights `may`, and all access to the keys of `name`.
-    fn answer(
-        may: impl Fn(&super::super::acl::CommandRight) -> bool,
-        name: Option<&str>,
-    ) -> Vec<bool> {
+    fn answer(may: impl Fn(&super::super::CommandRight) -> bool, name: Option<&str>) -> Vec<bool> {
         let mut answers: Vec<bool> = COMMANDS.iter().map(may).collect();
         answers.push(false);
         answers.extend(vec![true; 2 * name.map_or(0, |name| keys(name).len())]);
@@ -302,37 +329,51 @@ mod tests {
             let rights = found(&answers, name).unwrap();
             assert_eq!(rules(&rights.lacking), expected);
         }
-        let watcher = |command: &super::super::acl::CommandRight| command.is_for(Purpose::Look);
+        let watcher = |command: &super::super::CommandRight| command.is_for(Purpose::Look);
         let mut answers = answer(watcher, name);
         answers[COMMANDS.len() + 1] = false;
         let rights = found(&answers, name).unwrap();
         assert_eq!(rules(&rights.lacking), ["%R~orders:*"]);
     }
 
+    fn error(line: &str) -> Value {
+        redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap()
+    }
+
     #[test]
     fn unknown_rights_are_tried() {
         let flags = |flags: &[i64]| Value::Array(flags.iter().map(|f| Value::Int(*f)).collect());
-        let both = Allowed::UNKNOWN;
-        for (answer, allowed) in [
-            (None, both),
-            (Some(Value::Nil), both),
-            (Some(flags(&[1])), both),
-            (
-                Some(flags(&[0, 1])),
-                Allowed {
-                    config: false,
-                    ..both
-                },
-            ),
-            (
-                Some(flags(&[0, 0])),
-                Allowed {
-                    config: false,
-                    join: false,
-                },
-            ),
+        for answer in [None, Some(Value::Nil), Some(flags(&[1, 1]))] {
+            assert_eq!(Allowed::read(answer.as_ref()), None);
+            let again = Allowed::read_again(None, answer.as_ref());
+            assert_eq!(again, Allowed::UNKNOWN);
+        }
+        for (answer, config, join, send_scripts) in [
+            (flags(&[0, 1, 1]), false, true, true),
+            (flags(&[1, 0, 0]), true, false, false),
         ] {
-            assert_eq!(Allowed::read(answer.as_ref()), allowed);
+            let allowed = Allowed {
+                config,
+                join,
+                send_scripts,
+            };
+            assert_eq!(Allowed::read(Some(&answer)), Some(allowed));
+            let missing = error("NOSCRIPT No matching script.");
+            let again = Allowed::read_again(Some(&missing), Some(&answer));
+            assert_eq!(again, allowed);
+        }
+    }
+
+    /// A server that has not loaded the script must not make a user who may lock look only.
+    #[test]
+    fn only_a_user_who_may_run_loaded_scripts_and_no_others_is_known_without_the_script() {
+        let missing = error("NOSCRIPT No matching script.");
+        let denied = error("NOPERM this user has no permissions to run the 'eval' command");
+        let old = error("ERR unknown command 'EVALSHA_RO'");
+        let read = |by_hash, in_full| Allowed::read_again(Some(by_hash), Some(in_full));
+        assert_eq!(read(&missing, &denied), Allowed::BY_HASH_ONLY);
+        for (by_hash, in_full) in [(&denied, &denied), (&missing, &old), (&old, &old)] {
+            assert_eq!(read(by_hash, in_full), Allowed::UNKNOWN);
         }
     }
 }

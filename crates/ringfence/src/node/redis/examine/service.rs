@@ -16,10 +16,10 @@ use crate::url::Address;
 use super::Examiner;
 use crate::node::redis::handshake::sections::setting;
 use crate::node::redis::sentinel::{self, Sentinels};
-use crate::node::redis::transport::connection::Connection;
-use crate::node::redis::transport::dial::Dial;
-use crate::node::redis::transport::tls::TlsError;
-use crate::node::redis::transport::wake_listeners::WakeListeners;
+use crate::node::redis::wire::Connection;
+use crate::node::redis::wire::dial::Dial;
+use crate::node::redis::wire::tls::TlsError;
+use crate::node::redis::wire::wake_listeners::WakeListeners;
 
 /// The index of `INFO replication` in the answers to the questions of a handshake.
 pub(super) const REPLICATION_ANSWER: usize = 1;
@@ -49,7 +49,7 @@ pub(super) fn examination(
 }
 
 /// A replica, as its master reports it.
-pub(super) struct Replica {
+pub(in crate::node::redis) struct Replica {
     host: String,
     port: u16,
     lag: Option<Duration>,
@@ -141,7 +141,7 @@ impl Examiner {
 
 /// The replicas in the answer to `INFO replication`: lines such as
 /// `slave0:ip=127.0.0.1,port=6380,state=online,offset=14,lag=0`.
-pub(super) fn replicas(answer: Option<&Value>) -> Vec<Replica> {
+pub(in crate::node::redis) fn replicas(answer: Option<&Value>) -> Vec<Replica> {
     let text = match answer {
         Some(Value::BulkString(text)) => String::from_utf8_lossy(text).into_owned(),
         Some(Value::VerbatimString { text, .. }) => text.clone(),

@@ -2,10 +2,7 @@
 //! examine the server, join the group, load the scripts.
 
 pub(crate) mod born;
-pub(crate) mod image;
-pub(crate) mod info;
-mod init;
-pub(crate) mod search;
+pub(crate) mod init;
 pub(crate) mod sections;
 pub(crate) mod server;
 
@@ -23,17 +20,16 @@ use crate::node::{CallError, Facts, Trouble, TroubleKind};
 use crate::time::Timestamp;
 
 use self::born::{BORN_MAX_BYTES, BirthRecord, group_fields};
-use self::image::Image;
+use self::sections::Image;
 use self::server::{Server, UrlOptions, ask_config, questions, refuse_config};
-use crate::node::redis::access::rights::Allowed;
-use crate::node::redis::key::BORN_KEY;
-use crate::node::redis::reply::{Fields, MalformedReply, NUMBER_MAX_BYTES};
+use crate::node::redis::access::rights::Asking;
+use crate::node::redis::codec::ScriptTerms;
+use crate::node::redis::codec::reply::{Fields, MalformedReply, NUMBER_MAX_BYTES};
 use crate::node::redis::report::Reporter;
-use crate::node::redis::scripts::SCRIPTS;
+use crate::node::redis::scripts::{BORN_KEY, SCRIPTS};
 use crate::node::redis::sentinel::Sentinels;
 use crate::node::redis::session::Membership;
-use crate::node::redis::terms::ScriptTerms;
-use crate::node::redis::transport::connection::Connection;
+use crate::node::redis::wire::{Allowed, Connection};
 use crate::protocol::MasterAddress;
 
 /// The handshake with one node.
@@ -77,14 +73,14 @@ impl Handshake {
         let mut pipe = questions();
         match known {
             None => {
-                pipe.add_command(Allowed::question());
+                pipe.add_command(Allowed::question(Asking::ByHash));
             }
             Some(allowed) if allowed.config => ask_config(&mut pipe),
             Some(_) => {}
         }
         let mut answers = connection.ask(pipe).await.map_err(|e| self.unsent(&e))?;
         if known.is_none() {
-            let mut allowed = Allowed::read(answers.pop().as_ref());
+            let mut allowed = self.allowed(connection, answers.pop()).await?;
             allowed.join &= !never_joins;
             connection.allowed = Some(allowed);
             if allowed.config {
@@ -117,6 +113,22 @@ impl Handshake {
             );
         }
         Ok(server)
+    }
+
+    /// What our user may do, by its `answer` to the question by hash. If the server lacks the script
+    /// of the question, it is asked again in full.
+    async fn allowed(
+        &self,
+        connection: &mut Connection,
+        answer: Option<Value>,
+    ) -> Result<Allowed, CallError> {
+        if let Some(allowed) = Allowed::read(answer.as_ref()) {
+            return Ok(allowed);
+        }
+        let mut pipe = redis::pipe();
+        pipe.add_command(Allowed::question(Asking::InFull));
+        let again = connection.ask(pipe).await.map_err(|e| self.unsent(&e))?;
+        Ok(Allowed::read_again(answer.as_ref(), again.first()))
     }
 
     /// Tells once that the server's state is not known.
@@ -183,7 +195,11 @@ impl Handshake {
     ) -> Result<(Result<Membership, Trouble>, Facts), CallError> {
         let (server, facts) = &seen;
         if connection.may_only_look() {
-            return self.look_on(server, facts, group);
+            let (mut joined, facts) = self.look_on(server, facts, group)?;
+            if let (Ok(membership), Some(allowed)) = (&mut joined, connection.allowed) {
+                membership.terms.by_hash_only = !allowed.send_scripts;
+            }
+            return Ok((joined, facts));
         }
         let mut pipe = redis::pipe();
         let cmd = pipe

@@ -10,8 +10,8 @@ use crate::node::{CallError, Memory, OnDisk, Role, Tier, TroubleKind};
 
 use super::born::{BORN_MAX_BYTES, BirthRecord};
 use super::sections::{Sections, setting};
-use crate::node::redis::key::BORN_KEY;
 use crate::node::redis::report::Reporter;
+use crate::node::redis::scripts::BORN_KEY;
 use crate::url::RedisUrl;
 
 /// The options in a node's URL that change how its server is judged.

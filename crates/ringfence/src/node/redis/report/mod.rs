@@ -11,9 +11,10 @@ use crate::node::{CallError, Trouble, TroubleKind};
 use crate::url::{Address, RedisUrl, encode};
 
 use crate::node::redis::access::denial::is_denial;
+use crate::node::redis::codec::record_key;
 use crate::node::redis::handshake::born::{BirthRecord, Unreadable, VERSION};
-use crate::node::redis::key::{BORN_KEY, record_key};
-use crate::node::redis::transport::limits::Excess;
+use crate::node::redis::scripts::BORN_KEY;
+use crate::node::redis::wire::resp::Excess;
 
 /// How much of a server's text is quoted.
 const QUOTE_MAX_CHARS: usize = 200;

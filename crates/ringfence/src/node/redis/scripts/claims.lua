@@ -13,7 +13,7 @@ if blank then
 end
 -- Each record as the ledger defines it: `fence` is the effective fence, `read_fence` that of shared
 -- claims if it is higher. The seat counts only while its token is the lock key's value. The stored
--- text and its patterns are in record.rs.
+-- text and its patterns are in mod.rs.
 local records = {}
 for i = 1, claims do
   local record = { fence = min_fence, read_fence = 0, closed = 0, free_since = 0, stranger = false }

@@ -6,22 +6,21 @@
 -- KEYS: the lock key of each call, then the record of each, then born.
 -- ARGV from 4 on: the token of each call, the ballot of each, the ttl of each in ms.
 -- Reply: the clock, and for each call its floor, or false if it was skipped.
-local call, match, max, tonumber = redis.call, string.match, math.max, tonumber
+local max = math.max
 local names, args = KEYS, ARGV
-local calls, retention, replies = (#names - 1) / 2, tonumber(args[3]), { clock }
+local calls, retention, replies = (#names - 1) / 2, args[3] + 0, { clock }
 for i = 1, calls do
   local token, record, floor = args[3 + i], values[calls + i], false
   if record and values[i] == token then
     local fence, closed, since, _, seat = match(record, '$RECORD_PARTS')
     local seat_ballot, ends, owner, label = match(seat or '', '$RECORD_SEAT')
-    local ballot, ttl = tonumber(args[3 + calls + i]), tonumber(args[3 + 2 * calls + i])
-    if owner == token and max(tonumber(fence), tonumber(closed), tonumber(since),
-      tonumber(seat_ballot), tonumber(ends)) <= MAX then
+    local ballot, ttl = args[3 + calls + i] + 0, args[3 + 2 * calls + i] + 0
+    if owner == token and max(fence + 0, closed + 0, since + 0, seat_ballot + 0, ends + 0) <= MAX then
       local left = call('PTTL', names[i])
       if left >= 0 and left < ttl then
-        local higher = tonumber(seat_ballot)
+        local higher = seat_ballot + 0
         higher = ballot <= ceiling and max(higher, ballot) or higher
-        floor = max(min_fence, tonumber(fence), higher <= ceiling and higher or 0)
+        floor = max(min_fence, fence + 0, higher <= ceiling and higher or 0)
         call('PEXPIRE', names[i], ttl)
         local head = string.format('$RECORD_VERSION:%.0f:%s:%s:0:%.0f:%.0f:', floor, closed, since, higher,
           now_ms + ttl)

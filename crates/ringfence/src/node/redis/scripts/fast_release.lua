@@ -9,13 +9,13 @@ if #KEYS == 4 and values[1] == ARGV[4] and values[2] and ARGV[6] == '1' and ARGV
   local alone = not first[1] or first[1] == ticket and not first[2]
   local writes, after = closes or not alone, nil
   if writes then
-    after = retired(values[2], ARGV[5], closes, string.format('%.0f', now_ms))
+    after = retired(values[2], ARGV[5], closes)
   end
   if after or not writes and is_latest(values[2], ARGV[5]) then
     -- Delete first: a server at its memory limit lets a script write after it has freed memory.
-    redis.call('DEL', KEYS[1])
+    call('DEL', KEYS[1])
     if after then
-      redis.call('SET', KEYS[2], after, 'PX', ARGV[3])
+      call('SET', KEYS[2], after, 'PX', ARGV[3])
     end
     if order and alone then
       redis.call('DEL', KEYS[3], order, lease)
@@ -32,6 +32,7 @@ if #KEYS == 4 and values[1] == ARGV[4] and values[2] and ARGV[6] == '1' and ARGV
         woken = woken + 1
       end
     end
-    return { clock, math.max(tonumber(ARGV[5]), min_fence), 'released' }
+    local floor = ARGV[5] + 0
+    return { clock, floor > min_fence and floor or min_fence, 'released' }
   end
 end

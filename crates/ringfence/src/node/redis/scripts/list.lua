@@ -1,5 +1,6 @@
 -- List: the keys of locks, slots, admission records and latches that are held or queued for, in a
--- portion of this server's keys; or the names with broken holds. No claims. Writes nothing.
+-- portion of this server's keys; or the names with broken holds. No claims. Writes nothing. A user
+-- who may only look passes any arguments: no number of pages stops the server.
 -- ARGV: cursor ('' at the beginning), how many pages to search, 1 for broken holds, how many of these for each name.
 --
 -- Values: the next cursor ('0' at the end), how long the portion took in us (nil if that is not
@@ -9,7 +10,7 @@ local measures, cpu = pcall(function()
   return os.clock
 end)
 local began = measures and cpu()
-local cursor, pages = ARGV[5] == '' and '0' or ARGV[5], tonumber(ARGV[6])
+local cursor, pages = ARGV[5] == '' and '0' or ARGV[5], math.min(tonumber(ARGV[6]), $PAGES_MAX)
 local breaks, shown = ARGV[7] == '1', tonumber(ARGV[8])
 local found, keys = reply('listed', false, 0), 0
 -- A reply is bounded: at most 2,300 bytes for each key, or 600 for each broken hold.

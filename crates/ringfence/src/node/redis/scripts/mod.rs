@@ -3,8 +3,91 @@
 
 use std::sync::LazyLock;
 
-use crate::node::redis::key::SCRIPT_CONSTANTS;
-use crate::node::redis::record::RECORD_CONSTANTS;
+use crate::ledger::SHARED;
+
+use super::handshake::born::{LOSSLESS, VERSION};
+use super::wire::wake_listeners::WAKE_CHANNEL;
+
+/// The node's birth record.
+pub(crate) const BORN_KEY: &str = "ringfence:born";
+
+/// The purpose of the key of a name's record.
+pub(crate) const RECORD: &str = "record";
+/// The purpose of the key that says that a name may have a wait queue. The scripts replace it by
+/// the other purposes: the two sets of the queue, and the two keys of the readers.
+pub(crate) const QUEUE: &str = "queue";
+pub(crate) const QUEUE_ORDER: &str = "queue-order";
+pub(crate) const QUEUE_LEASES: &str = "queue-leases";
+pub(crate) const READER_LEASES: &str = "readers";
+const READER_LABELS: &str = "reader-labels";
+/// The purpose of the key that lists the broken holds of a name.
+pub(crate) const BROKEN: &str = "broken";
+/// Every purpose.
+pub(crate) const PURPOSES: [&str; 7] = [
+    RECORD,
+    QUEUE,
+    QUEUE_ORDER,
+    QUEUE_LEASES,
+    READER_LEASES,
+    READER_LABELS,
+    BROKEN,
+];
+
+/// [`crate::ledger::BREAKS_MAX`] as text.
+const BREAKS_MAX: &str = "64";
+
+/// [`crate::message::List::PAGES_MAX`] as text.
+const PAGES_MAX: &str = "16";
+
+/// Constants that the scripts share with the Rust code: the placeholder in a script, and the text
+/// that replaces it before the script is sent.
+const SCRIPT_CONSTANTS: [(&str, &str); 13] = [
+    ("$RECORD_KEY", RECORD),
+    ("$QUEUE_MARK", QUEUE),
+    ("$QUEUE_ORDER", QUEUE_ORDER),
+    ("$QUEUE_LEASES", QUEUE_LEASES),
+    ("$READER_LEASES", READER_LEASES),
+    ("$READER_LABELS", READER_LABELS),
+    ("$BROKEN", BROKEN),
+    ("$BREAKS_MAX", BREAKS_MAX),
+    ("$PAGES_MAX", PAGES_MAX),
+    ("$BORN_VERSION", VERSION),
+    ("$LOSSLESS", LOSSLESS),
+    ("$SHARED", SHARED),
+    ("$WAKE_CHANNEL", WAKE_CHANNEL),
+];
+
+/// The placeholders of the scripts for a name's record: its version, and the patterns for its
+/// fields.
+///
+/// A record is `2:fence:closed:free since:stranger`, followed by `:ballot:until:token:label` if it
+/// has a seat. The label comes last because it may contain anything. A record with a read fence
+/// begins with `3:fence:read fence:closed`; the rest is the same.
+const RECORD_CONSTANTS: [(&str, &str); 10] = [
+    ("$RECORD_VERSION", "2"),
+    ("$VERSION_BYTE", "50"),
+    // Fence and closed ballot.
+    ("$RECORD_FENCES", "^2:(%d+):(%d+):"),
+    // Fence, closed ballot, free since; of a record without a seat.
+    ("$RECORD_FREE", "^2:(%d+):(%d+):(%d+):0$"),
+    // Fence, closed ballot, ballot of the seat.
+    (
+        "$RECORD_BALLOTS",
+        "^2:(%d+):(%d+):%d+:[01]:(%d+):%d+:[^:]+:",
+    ),
+    // Fence, token, label.
+    (
+        "$RECORD_HOLDER",
+        "^2:(%d+):%d+:%d+:[01]:%d+:%d+:([^:]+):(.*)$",
+    ),
+    // Fence, closed ballot, free since, stranger, and the seat or nothing.
+    ("$RECORD_PARTS", "^2:(%d+):(%d+):(%d+):([01])(.*)$"),
+    // Ballot, until, token, label.
+    ("$RECORD_SEAT", "^:(%d+):(%d+):([^:]+):(.*)$"),
+    // With a read fence: the part before it, and the read fence.
+    ("$RECORD_READERS", "^3:(%d+):(%d+):"),
+    ("$RECORD_ALONE", "2:%1:"),
+];
 
 /// One script and its hash.
 #[derive(Debug)]
@@ -68,6 +151,7 @@ scripts! {{
     attend: [lock write line enter_queue latch attend]
     inspect: [lock inspect]
     list: [lock broken list]
+    rights: [rights]
     fast_bundle: [found fast_grant fast_retire fast_bundle]
     extend_bundle: [found extend_bundle]
     plain_extend: [plain_extend]
@@ -78,6 +162,14 @@ scripts! {{
     join: [info join]
     init: [info init]
 }}
+
+impl Scripts {
+    /// The scripts of users who may only look, and may not send a script. Clients that take locks
+    /// load them, although they seldom call them.
+    pub(crate) fn of_lookers(&self) -> [&Script; 3] {
+        [&self.inspect, &self.list, &self.rights]
+    }
+}
 
 impl Script {
     fn new(text: &'static str) -> Self {
@@ -93,6 +185,12 @@ impl Script {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_scripts_remember_as_many_breaks_as_the_ledger() {
+        assert_eq!(BREAKS_MAX, crate::ledger::BREAKS_MAX.to_string());
+        assert_eq!(PAGES_MAX, crate::message::List::PAGES_MAX.to_string());
+    }
 
     #[test]
     fn every_constant_of_a_script_has_a_value() {

@@ -6,7 +6,8 @@ if not redis.acl_check_cmd then
 end
 local answers, at = {}, 1
 while ARGV[at] do
-  local words = tonumber(ARGV[at])
+  -- Never below 1, whatever the caller says, or this would be an endless loop.
+  local words = math.max(tonumber(ARGV[at]) or 1, 1)
   local known, may = pcall(redis.acl_check_cmd, unpack(ARGV, at + 1, at + words))
   answers[#answers + 1] = known and may and 1 or 0
   at = at + words + 1

@@ -31,7 +31,7 @@ pub(super) fn questions(service: &str) -> Pipeline {
 }
 
 /// Why the answers of a Sentinel cannot be used.
-pub(super) enum Unusable {
+pub(in crate::node::redis) enum Unusable {
     /// It answered a question with an error.
     Error(ServerError),
     /// It does not know the service.
@@ -42,10 +42,10 @@ pub(super) enum Unusable {
 
 /// What a Sentinel said, before its address is resolved.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(in crate::node::redis) struct Said {
     id: String,
-    host: String,
-    port: u16,
+    pub(in crate::node::redis) host: String,
+    pub(in crate::node::redis) port: u16,
     epochs: [u64; 2],
     others: u32,
     pub(super) down_after: Option<Duration>,
@@ -53,7 +53,7 @@ pub(super) struct Said {
 
 impl Said {
     /// Reads the answers to [`questions`].
-    pub(super) fn read(answers: Vec<Value>) -> Result<Self, Unusable> {
+    pub(in crate::node::redis) fn read(answers: Vec<Value>) -> Result<Self, Unusable> {
         for answer in &answers {
             if let Value::ServerError(error) = answer {
                 let details = error.details().unwrap_or_default();

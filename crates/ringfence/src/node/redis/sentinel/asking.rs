@@ -18,8 +18,8 @@ use crate::time::Timestamp;
 use super::answer::{Said, questions};
 use super::doubt::with_hint;
 use super::{LIMIT, LastQuestion, Request, Sentinels};
-use crate::node::redis::transport::connection::Connection;
-use crate::node::redis::transport::wake_listeners::WakeListeners;
+use crate::node::redis::wire::Connection;
+use crate::node::redis::wire::wake_listeners::WakeListeners;
 
 /// The pause after a Sentinel that could not be asked.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -5,7 +5,7 @@
 //! only under a fresh confirmation ([`crate::protocol::Cluster`]); the link asks for one before it
 //! sends a call, and moves to another server when the majority names one.
 
-mod answer;
+pub(super) mod answer;
 mod asking;
 mod doubt;
 
@@ -24,8 +24,8 @@ use crate::time::Timestamp;
 use crate::url::{Address, SentinelLogin, Service};
 
 use super::report::Reporter;
-use super::transport::dial::Dial;
-use super::transport::tls::TlsError;
+use super::wire::dial::Dial;
+use super::wire::tls::TlsError;
 
 /// How long one Sentinel may take to answer, with the connection and the login.
 pub(super) const LIMIT: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@ use ringfence_core::message::{Acquire, Answer, Op, PlainAcquire};
 use ringfence_testkit::{Flavor, Server};
 
 use super::*;
-use crate::support::*;
+use crate::nodes::support::*;
 
 /// Sends all of `requests` before the node can send the first: they form one batch.
 async fn all(node: &RedisNode, requests: Vec<Request>) -> Vec<Result<Reply, CallError>> {
