@@ -81,11 +81,14 @@ pub(crate) fn peak_resident_bytes(pid: u32) -> f64 {
 fn status_bytes(pid: u32, field: &str) -> f64 {
     fs::read_to_string(format!("/proc/{pid}/status"))
         .ok()
-        .and_then(|status| {
-            let line = status.lines().find_map(|line| line.strip_prefix(field))?;
-            line.trim().strip_suffix(" kB")?.trim().parse::<f64>().ok()
-        })
+        .and_then(|status| kilobytes(&status, field))
         .map_or(0.0, |kilobytes| kilobytes * 1024.0)
+}
+
+/// A field of `/proc/PID/status`.
+fn kilobytes(status: &str, field: &str) -> Option<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    line.trim().strip_suffix(" kB")?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -100,10 +103,19 @@ mod tests {
     }
 
     #[test]
+    fn the_peak_is_not_the_memory_in_use() {
+        let status = "VmPeak:\t  90 kB\nVmHWM:\t   30 kB\nVmRSS:\t   20 kB\nThreads:\t4\n";
+        assert_eq!(kilobytes(status, "VmHWM:"), Some(30.0));
+        assert_eq!(kilobytes(status, "VmRSS:"), Some(20.0));
+        assert_eq!(kilobytes(status, "Threads:"), None);
+    }
+
+    #[test]
     fn this_process_uses_memory() {
         let this = std::process::id();
         assert!(resident_bytes(this) > 100_000.0);
-        assert!(peak_resident_bytes(this) >= resident_bytes(this));
+        assert!(peak_resident_bytes(this) > 100_000.0);
+        assert_eq!(resident_bytes(u32::MAX), 0.0);
         assert_eq!(core_seconds(u32::MAX), 0.0);
     }
 }
